@@ -1,0 +1,245 @@
+// Package driver is the contract between pawl and the engines it runs on.
+//
+// Users of locks need package pawl and one store; they never call this
+// package. It is for people who write a store, and for the packages that sit
+// between (a quorum of stores, an observer). A store is accepted when it
+// passes the conformance suite in package drivertest.
+//
+// # The model
+//
+// For every name a store keeps a queue of claims in order of arrival, and
+// applies four rules atomically, by its own clock:
+//
+//   - R1 expire: claims whose TTL has run out are removed first, on every
+//     operation.
+//   - R2 grant: in order of arrival, each waiting claim is granted while
+//     used + units <= limit; the first that does not fit ends the scan. A
+//     claim marked Overtake may be granted past waiting ones.
+//   - R3 token: drawn when a claim is granted, greater than every token that
+//     was or may have been used for this name before.
+//   - R4 leave: removing a claim, waiting or holding, grants to those behind
+//     it in the same step.
+//
+// Being granted does not lengthen a claim's life: only a request of its owner
+// does. So a dead waiter costs the others one TTL, counted from its last sign
+// of life, even when it is granted the lock in between; and its owner knows
+// its deadline without having seen the grant happen.
+//
+// A store that works with small steps of time can use package queue, inside
+// this module, which is these rules and nothing else.
+package driver
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Store keeps queues of claims, and records. All methods may be called from
+// several goroutines at once.
+//
+// An error means that the outcome is unknown, unless it is one of this
+// package's errors: the request may have been carried out, now or later.
+// Every method may be repeated after an error. Errors that repeating cannot
+// mend (wrong password, missing permission) are marked with [Permanent].
+//
+// A store renews nothing by itself, and starts no goroutine per held claim.
+type Store interface {
+	// Enter puts c at the end of its name's queue and grants what fits.
+	// If a claim with this ID is in the queue already, it is renewed and its
+	// status answered: a lost reply is repeated safely, and a claim can be
+	// taken over by its ID.
+	//
+	// With c.Try the claim holds at once or stays out (Refused).
+	// A limit other than that of the queue is a *LimitError.
+	Enter(ctx context.Context, c Claim) (Status, error)
+
+	// Wait blocks until the status of a waiting claim may have changed, and
+	// answers that status; it may return early with the status unchanged. It
+	// renews nothing: Status.Deadline and Recheck are zero. The caller bounds
+	// it by ctx and renews the claim meanwhile; it must not rely on Wait alone
+	// to learn of a grant, for wake-ups can be lost.
+	Wait(ctx context.Context, r Ref) (Status, error)
+
+	// Renew gives each claim r.TTL from now, and calls report once for each
+	// index of rs before it returns, possibly from several goroutines at once,
+	// as soon as the answer for that claim is there: a node that does not
+	// answer must not delay the others' claims. A claim that is not in the
+	// queue is Gone, and is not created again.
+	Renew(ctx context.Context, rs []Ref, report func(i int, s Status, err error))
+
+	// Leave removes a claim, waiting or holding, and answers its state until
+	// then: Gone if it was not there.
+	//
+	// With r.Linger above zero a holding claim stays for that long, counted
+	// from now, without an owner: renewing it answers Gone, and the end of its
+	// client does not end it.
+	Leave(ctx context.Context, r Ref) (State, error)
+
+	// Resize changes the units of a holding claim: to less always, to more
+	// only if that fits now (Refused, and unchanged, otherwise). Growing draws
+	// a new token.
+	Resize(ctx context.Context, r Ref, units int64) (Status, error)
+
+	// Break removes all holding claims of a name, whoever owns them, and
+	// answers what they were. Owners that listen are told at once.
+	Break(ctx context.Context, name string) ([]Entry, error)
+
+	// Inspect answers the queue of a name; without claims if there is none.
+	Inspect(ctx context.Context, name string) (Queue, error)
+
+	// List yields every queue that has claims and whose name starts with
+	// prefix, in no particular order, each as of the moment it was read.
+	List(ctx context.Context, prefix string) iter.Seq2[Queue, error]
+
+	// Listen calls f for notices about claims that were entered or renewed
+	// through this Store value, until ctx ends or the store is closed. Notices
+	// are hints: they may be lost, late or repeated. f must not block.
+	// A store that cannot push answers ErrUnsupported.
+	Listen(ctx context.Context, f func(Notice)) error
+
+	// Load answers the record of that name; Version 0 if there is none.
+	Load(ctx context.Context, name string) (Record, error)
+
+	// CompareAndSwap writes r.Value if the stored version is r.Version
+	// (0: there is none), and answers the record with its new version, which
+	// no earlier record of this name had. A nil Value deletes. Otherwise it
+	// answers the record that is there, and ErrConflict. With r.TTL above zero
+	// the record vanishes that long after the write.
+	CompareAndSwap(ctx context.Context, r Record) (Record, error)
+
+	// WaitChange blocks until the record's version may be another than
+	// version, and answers the record that is there then.
+	WaitChange(ctx context.Context, name string, version int64) (Record, error)
+
+	// Close ends every call under way with ErrClosed and releases what the
+	// store opened. Claims stay until they run out, unless the engine ties
+	// them to the connection.
+	Close() error
+}
+
+// Claim is one request for units of a name.
+type Claim struct {
+	Name     string
+	ID       string        // random; see NewID
+	Units    int64         // 1 to Limit
+	Limit    int64         // of the queue
+	TTL      time.Duration // how long the store keeps a claim that nobody renews
+	Overtake bool          // may be granted past waiting claims
+	Try      bool          // hold at once or stay out
+	Owner    Owner         // for people
+}
+
+// Ref names a claim that was entered.
+type Ref struct {
+	Name string
+	ID   string
+	TTL  time.Duration // Renew: the time to live from now
+	// Used is the highest token used under this claim (see Status.Spare);
+	// 0 means Status.Token. On Leave the next token follows it.
+	Used   int64
+	Linger time.Duration // Leave: how long the name stays taken
+}
+
+// State of a claim.
+type State uint8
+
+const (
+	Gone    State = iota // not in the queue: never entered, left, run out, or broken
+	Waiting              // in the queue, not granted
+	Holding              // granted
+	Refused              // did not fit: not entered (Try), or not resized
+)
+
+func (s State) String() string {
+	return [...]string{"gone", "waiting", "holding", "refused"}[s&3]
+}
+
+// Status of a claim.
+type Status struct {
+	State State
+
+	// Token of the grant, while Holding.
+	Token int64
+	// Spare says how many tokens after Token the holder may use for grants of
+	// its own, without asking, at one per microsecond since the grant at the
+	// most: a store that draws tokens from its clock counts on that. It is 0
+	// where a claim can hold beside others.
+	Spare int64
+
+	// Deadline is when the claim ends by the local monotonic clock unless it
+	// is renewed; see [Deadline]. Zero if the call renewed nothing.
+	Deadline time.Time
+
+	// Recheck, while Waiting, is the local time at which something may have
+	// run out that stands in the way; the owner renews the claim then.
+	Recheck time.Time
+
+	// Ahead counts the waiting claims in front of a waiting one, Behind those
+	// that wait behind a holding one.
+	Ahead, Behind int
+
+	// Blocker is a holder that stands in the way, if Waiting or Refused.
+	Blocker *Entry
+}
+
+// Owner tells people who holds or waits; nothing is decided by it.
+type Owner struct {
+	Label string `json:"label,omitempty"`
+	Host  string `json:"host,omitempty"`
+	PID   int    `json:"pid,omitempty"`
+}
+
+// Entry is a claim as others see it. Spans are by the store's clock.
+type Entry struct {
+	ID    string
+	State State // Waiting or Holding
+	Units int64
+	Token int64 // the highest known to be used; while Holding
+	Owner Owner
+	Age   time.Duration // since arrival
+	Held  time.Duration // since the grant
+	TTL   time.Duration // left
+	// Lingering: the owner has left, the name stays taken for the rest of TTL.
+	Lingering bool
+}
+
+// Queue is what Inspect and List answer.
+type Queue struct {
+	Name   string
+	Limit  int64
+	Claims []Entry // in order of arrival
+}
+
+// NoticeKind says what a notice is about.
+type NoticeKind uint8
+
+const (
+	// Check: something happened to the claim, or, without an ID, may have
+	// happened to any claim (a connection was made anew): renew to see.
+	Check NoticeKind = iota
+	// Wanted: somebody began to wait for what this claim holds.
+	Wanted
+)
+
+// Notice is a hint about a claim.
+type Notice struct {
+	Kind NoticeKind
+	ID   string
+}
+
+// Record is a value with a version.
+type Record struct {
+	Name    string
+	Value   []byte // nil: there is none
+	Version int64  // 0: there is none
+	TTL     time.Duration
+}
+
+// Deadline is the local instant at which a claim ends whose request was sent
+// at sent and gave it ttl: less 1 % of the TTL and 2 ms, for clocks that do
+// not run equally fast. The store's TTL starts later than sent, so the holder
+// stops believing before the store does.
+func Deadline(sent time.Time, ttl time.Duration) time.Time {
+	return sent.Add(ttl - ttl/100 - 2*time.Millisecond)
+}

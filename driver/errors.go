@@ -1,0 +1,50 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrUnsupported: the engine cannot do this.
+	ErrUnsupported = errors.New("not supported by this store")
+	// ErrClosed: the store was closed.
+	ErrClosed = errors.New("store is closed")
+	// ErrConflict: the record has another version.
+	ErrConflict = errors.New("record was changed by somebody else")
+	// ErrInvalid: an argument is not allowed; nothing was sent.
+	ErrInvalid = errors.New("invalid")
+)
+
+// LimitError answers an Enter whose limit is not that of the queue, as when a
+// mutex and a semaphore, or two semaphores of different size, share a name.
+type LimitError struct {
+	Name       string
+	Have, Want int64 // the limit of the queue, and the claim's
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("%q is in use with limit %d, asked for with limit %d: use one kind and size of lock per name", e.Name, e.Have, e.Want)
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Permanent marks an error that repeating the request cannot mend.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+// IsPermanent reports whether repeating is useless: err was marked with
+// [Permanent], or is one of this package's errors.
+func IsPermanent(err error) bool {
+	var p *permanentError
+	var l *LimitError
+	return errors.As(err, &p) || errors.As(err, &l) ||
+		errors.Is(err, ErrUnsupported) || errors.Is(err, ErrClosed) || errors.Is(err, ErrInvalid)
+}

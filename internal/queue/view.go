@@ -1,0 +1,100 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Micros turns a span into the unit of this package, rounded up.
+func Micros(d time.Duration) int64 {
+	return int64((d + time.Microsecond - 1) / time.Microsecond)
+}
+
+// Span turns microseconds into a span.
+func Span(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+// Status is what a call that was sent at sent answers for the claim id in
+// state s. ttl is what the call gave the claim, 0 if it renewed nothing.
+func (q *Queue) Status(id string, s driver.State, now int64, sent time.Time, ttl time.Duration) driver.Status {
+	st := driver.Status{State: s}
+	if s == driver.Waiting || s == driver.Refused {
+		for i := range q.Claims {
+			if c := &q.Claims[i]; c.Holding() && c.ID != id {
+				e := c.Entry(now)
+				if st.Blocker == nil || e.TTL < st.Blocker.TTL {
+					st.Blocker = &e
+				}
+			}
+		}
+	}
+	c := q.Find(id)
+	if c == nil || s == driver.Gone {
+		return st
+	}
+	if ttl > 0 {
+		st.Deadline = driver.Deadline(sent, ttl)
+		if s == driver.Waiting && st.Blocker != nil {
+			st.Recheck = sent.Add(st.Blocker.TTL + time.Millisecond)
+		}
+	}
+	if c.Holding() {
+		st.Token = c.Token
+		if c.Units == q.Limit {
+			st.Spare = Spare
+		}
+		st.Behind = q.waiting()
+		return st
+	}
+	for i := range q.Claims {
+		if q.Claims[i].ID == id {
+			break
+		}
+		if !q.Claims[i].Holding() {
+			st.Ahead++
+		}
+	}
+	return st
+}
+
+// Spare is the number of spare tokens of a claim that holds alone: their pace
+// bounds them, not their number.
+const Spare = int64(1) << 40
+
+// Entry is the claim as others see it.
+func (c *Claim) Entry(now int64) driver.Entry {
+	e := driver.Entry{
+		ID: c.ID, State: stateOf(c), Units: c.Units, Owner: c.Owner,
+		Token: max(c.Token, c.Used), Lingering: c.Lingering,
+		Age: Span(max(0, now-c.Arrived)), TTL: Span(max(0, c.Expires-now)),
+	}
+	if c.Holding() {
+		e.Held = Span(max(0, now-c.Granted))
+	}
+	return e
+}
+
+// View is the queue as others see it.
+func (q *Queue) View(name string, now int64) driver.Queue {
+	v := driver.Queue{Name: name, Limit: q.Limit}
+	for i := range q.Claims {
+		v.Claims = append(v.Claims, q.Claims[i].Entry(now))
+	}
+	return v
+}
+
+// State answers the state of the claim id.
+func (q *Queue) State(id string) driver.State {
+	if c := q.Find(id); c != nil {
+		return stateOf(c)
+	}
+	return driver.Gone
+}
+
+// NameLimit fills the name into an Enter's *driver.LimitError.
+func NameLimit(err error, name string) error {
+	if l, ok := err.(*driver.LimitError); ok {
+		l.Name = name
+	}
+	return err
+}

@@ -27,7 +27,7 @@ type Store struct {
 	queues  map[string]*queue.Queue
 	records map[string]*record
 	version int64 // the highest of any record so far
-	next    int // key of the next listener
+	next    int   // key of the next listener
 	listen  map[int]func(driver.Notice)
 
 	claims wake.Hub // by claim id

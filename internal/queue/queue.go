@@ -69,6 +69,9 @@ type Op struct {
 	// grant. One that cannot is passed over for those behind it that can, but
 	// keeps its place. Nil: all can. The caller's own claim always can.
 	Reachable func(*Claim) bool
+	// Session is the caller's: Renew moves the claim to it, so that a process
+	// that took a claim over by its id is the one that is woken and watched.
+	Session string
 
 	Signals []Signal // filled by the operation
 	self    string
@@ -81,7 +84,7 @@ func (o *Op) Enter(q *Queue, c Claim, limit, ttl int64, try bool) (driver.State,
 	o.advance(q)
 	if old := q.Find(c.ID); old != nil {
 		if !old.Lingering {
-			old.Expires = o.Now + ttl
+			old.Expires, old.Session = o.Now+ttl, c.Session
 		}
 		return stateOf(old), nil
 	}
@@ -117,6 +120,9 @@ func (o *Op) Renew(q *Queue, id string, ttl, used int64) driver.State {
 		return driver.Gone
 	}
 	c.Expires = o.Now + ttl
+	if o.Session != "" {
+		c.Session = o.Session
+	}
 	if c.Holding() {
 		c.Used = max(c.Used, used)
 	}

@@ -1,0 +1,77 @@
+package drivertest
+
+import (
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// missing says for each feature what must answer driver.ErrUnsupported in a
+// store that lacks it.
+var missing = map[Feature]func(*env) error{
+	Units: func(e *env) error {
+		_, err := e.a.Enter(e.ctx, e.part(e.name(), 1, 2))
+		return err
+	},
+	Overtake: func(e *env) error {
+		c := e.claim(e.name())
+		c.Overtake = true
+		_, err := e.a.Enter(e.ctx, c)
+		return err
+	},
+	Linger: func(e *env) error {
+		c := e.claim(e.name())
+		e.enter(e.a, c, driver.Holding)
+		r := ref(c)
+		r.Linger = time.Minute
+		_, err := e.a.Leave(e.ctx, r)
+		return err
+	},
+	Resize: func(e *env) error {
+		c := e.claim(e.name())
+		e.enter(e.a, c, driver.Holding)
+		_, err := e.a.Resize(e.ctx, ref(c), 1)
+		return err
+	},
+	Break: func(e *env) error {
+		_, err := e.a.Break(e.ctx, e.name())
+		return err
+	},
+	List: func(e *env) error {
+		for _, err := range e.a.List(e.ctx, "") {
+			return err
+		}
+		return nil
+	},
+	Listen: func(e *env) error {
+		return e.a.Listen(e.ctx, func(driver.Notice) {})
+	},
+	Records: func(e *env) error {
+		_, err := e.a.CompareAndSwap(e.ctx, driver.Record{Name: e.name(), Value: []byte("x")})
+		e.errIs(err, driver.ErrUnsupported, "CompareAndSwap")
+		_, err = e.a.WaitChange(e.ctx, e.name(), 0)
+		e.errIs(err, driver.ErrUnsupported, "WaitChange")
+		_, err = e.a.Load(e.ctx, e.name())
+		return err
+	},
+	RecordTTL: func(e *env) error {
+		_, err := e.a.CompareAndSwap(e.ctx, driver.Record{Name: e.name(), Value: []byte("x"), TTL: time.Minute})
+		return err
+	},
+}
+
+// missingTests checks that what a harness declares as missing is refused, and
+// shows why.
+func missingTests() (tests []test) {
+	for feature, call := range missing {
+		tests = append(tests, test{name: string(feature), run: func(e *env) {
+			why := e.h.Missing[feature]
+			if why == "" {
+				e.Skip("the store can do this")
+			}
+			e.errIs(call(e), driver.ErrUnsupported, "a call that needs "+string(feature))
+			e.Skipf("%s: %s", feature, why)
+		}})
+	}
+	return tests
+}

@@ -73,6 +73,34 @@ func (c *Claim) Check() error {
 	return CheckLabel(c.Owner.Label)
 }
 
+// Check answers what is wrong with the name, the id and Linger, wrapped in
+// ErrInvalid. Stores call it before they do anything; the TTL concerns Renew
+// alone, see CheckTTL.
+func (r *Ref) Check() error {
+	if err := CheckName(r.Name); err != nil {
+		return err
+	}
+	if err := CheckID(r.ID); err != nil {
+		return err
+	}
+	if r.Linger < 0 || r.Linger > MaxTTL {
+		return fmt.Errorf("%w linger %v: allowed are 0 to %v", ErrInvalid, r.Linger, MaxTTL)
+	}
+	return nil
+}
+
+// Check answers what is wrong with the record's name and TTL, wrapped in
+// ErrInvalid. Stores call it before they do anything.
+func (r *Record) Check() error {
+	if err := CheckName(r.Name); err != nil {
+		return err
+	}
+	if r.TTL < 0 || r.TTL > MaxTTL {
+		return fmt.Errorf("%w TTL %v of a record: allowed are 0 (for ever) to %v", ErrInvalid, r.TTL, MaxTTL)
+	}
+	return nil
+}
+
 // CheckLabel answers what is wrong with a label, wrapped in ErrInvalid.
 func CheckLabel(label string) error {
 	if len(label) > MaxLabel {

@@ -4,6 +4,7 @@ package memstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -132,6 +133,9 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 }
 
 func (s *Store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
+	if err := r.Check(); err != nil {
+		return st, fmt.Errorf("wait: %w", err)
+	}
 	bell, done := s.claims.Subscribe(r.ID)
 	defer done()
 	for first := true; ; first = false {
@@ -161,7 +165,7 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 }
 
 func (s *Store) renew(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
-	if err := driver.CheckTTL(r.TTL); err != nil {
+	if err := cmp.Or(r.Check(), driver.CheckTTL(r.TTL)); err != nil {
 		return st, fmt.Errorf("renew %q: %w", r.Name, err)
 	}
 	if err := s.begin(ctx, "renew", r.Name); err != nil {
@@ -176,6 +180,9 @@ func (s *Store) renew(ctx context.Context, r driver.Ref) (st driver.Status, err 
 }
 
 func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err error) {
+	if err := r.Check(); err != nil {
+		return was, fmt.Errorf("leave %q: %w", r.Name, err)
+	}
 	if err := s.begin(ctx, "leave", r.Name); err != nil {
 		return was, err
 	}
@@ -187,7 +194,7 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err 
 }
 
 func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
-	if err := driver.CheckUnits(units); err != nil {
+	if err := cmp.Or(r.Check(), driver.CheckUnits(units)); err != nil {
 		return st, fmt.Errorf("resize %q: %w", r.Name, err)
 	}
 	if err := s.begin(ctx, "resize", r.Name); err != nil {
@@ -201,6 +208,9 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st drive
 }
 
 func (s *Store) Break(ctx context.Context, name string) (broken []driver.Entry, err error) {
+	if err := driver.CheckName(name); err != nil {
+		return nil, fmt.Errorf("break: %w", err)
+	}
 	if err := s.begin(ctx, "break", name); err != nil {
 		return nil, err
 	}
@@ -213,6 +223,9 @@ func (s *Store) Break(ctx context.Context, name string) (broken []driver.Entry, 
 }
 
 func (s *Store) Inspect(ctx context.Context, name string) (v driver.Queue, err error) {
+	if err := driver.CheckName(name); err != nil {
+		return v, fmt.Errorf("inspect: %w", err)
+	}
 	if err := s.begin(ctx, "inspect", name); err != nil {
 		return v, err
 	}
@@ -266,6 +279,9 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 }
 
 func (s *Store) Load(ctx context.Context, name string) (driver.Record, error) {
+	if err := driver.CheckName(name); err != nil {
+		return driver.Record{Name: name}, fmt.Errorf("load: %w", err)
+	}
 	if err := s.begin(ctx, "load", name); err != nil {
 		return driver.Record{Name: name}, err
 	}
@@ -288,8 +304,8 @@ func (s *Store) load(name string) driver.Record {
 }
 
 func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
-	if err := driver.CheckName(r.Name); err != nil {
-		return driver.Record{}, fmt.Errorf("compare and swap: %w", err)
+	if err := r.Check(); err != nil {
+		return driver.Record{}, fmt.Errorf("compare and swap %q: %w", r.Name, err)
 	}
 	if err := s.begin(ctx, "compare and swap", r.Name); err != nil {
 		return driver.Record{}, err

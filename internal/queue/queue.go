@@ -83,9 +83,10 @@ func (o *Op) Enter(q *Queue, c Claim, limit, ttl int64, try bool) (driver.State,
 	o.self = c.ID
 	o.advance(q)
 	if old := q.Find(c.ID); old != nil {
-		if !old.Lingering {
-			old.Expires, old.Session = o.Now+ttl, c.Session
+		if old.Lingering { // nobody owns it any more: its TTL is not renewed
+			return driver.Gone, nil
 		}
+		old.Expires, old.Session = o.Now+ttl, c.Session
 		return stateOf(old), nil
 	}
 	if len(q.Claims) > 0 && q.Limit != limit {
@@ -145,7 +146,7 @@ func (o *Op) Leave(q *Queue, id string, used, linger int64) driver.State {
 		c.Lingering, c.Used, c.Expires = true, max(c.Used, used), o.Now+linger
 	default:
 		if c.Holding() {
-			q.Last = max(q.Last, used)
+			q.Last = max(q.Last, used, c.Used)
 		}
 		q.remove(id)
 		o.grant(q)
@@ -179,13 +180,15 @@ func (o *Op) Resize(q *Queue, id string, units, used int64) driver.State {
 	return driver.Holding
 }
 
-// Break removes all holding claims and answers them.
+// Break removes all holding claims and answers them. Their owners may go on
+// using spare tokens until they are told, or their time is up: tokens jump over
+// those.
 func (o *Op) Break(q *Queue) []Claim {
 	o.advance(q)
 	var broken []Claim
 	for _, c := range slices.Clone(q.Claims) {
 		if c.Holding() {
-			q.retire(&c, o.Now)
+			q.retire(&c, c.Expires)
 			q.remove(c.ID)
 			broken = append(broken, c)
 			o.Signals = append(o.Signals, Signal{Broken, c})
@@ -254,11 +257,17 @@ func (o *Op) grant(q *Queue) {
 			give(c)
 		}
 	}
+	// Each of these may hold as far as those before it are concerned; what is
+	// left of the units decides.
+	full := false
 	for _, c := range unreachable {
-		if blocked || used+c.Units > q.Limit {
-			break
+		switch {
+		case used+c.Units > q.Limit:
+			full = true
+		case full && !c.Overtake:
+		default:
+			give(c)
 		}
-		give(c)
 	}
 }
 
@@ -273,7 +282,7 @@ func (o *Op) draw(q *Queue, c *Claim) {
 // its grant (driver.Status.Spare), so tokens never run ahead of the clock.
 func (c *Claim) bound(q *Queue, now int64) int64 {
 	b := max(c.Token, c.Used)
-	if c.Units == q.Limit {
+	if c.Units == q.Limit && !c.Lingering { // who lingers has said what was used
 		b = max(b, c.Token+max(0, now-c.Granted))
 	}
 	return b

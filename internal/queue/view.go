@@ -34,8 +34,8 @@ func (q *Queue) Status(id string, s driver.State, now int64, sent time.Time, ttl
 	}
 	if ttl > 0 {
 		st.Deadline = driver.Deadline(sent, ttl)
-		if s == driver.Waiting && st.Blocker != nil {
-			st.Recheck = sent.Add(st.Blocker.TTL + time.Millisecond)
+		if s == driver.Waiting {
+			st.Recheck = sent.Add(Span(q.obstacle(id)-now) + time.Millisecond)
 		}
 	}
 	if c.Holding() {
@@ -55,6 +55,22 @@ func (q *Queue) Status(id string, s driver.State, now int64, sent time.Time, ttl
 		}
 	}
 	return st
+}
+
+// obstacle is when the first claim may run out that stands in the way of a
+// waiting one: a holder, or one that waits in front of it.
+func (q *Queue) obstacle(id string) int64 {
+	first := q.Find(id).Expires
+	front := true
+	for i := range q.Claims {
+		c := &q.Claims[i]
+		if c.ID == id {
+			front = false
+		} else if front || c.Holding() {
+			first = min(first, c.Expires)
+		}
+	}
+	return first
 }
 
 // Spare is the number of spare tokens of a claim that holds alone: their pace

@@ -1,0 +1,268 @@
+package pawl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Client makes locks on one store. It is safe for concurrent use; a program
+// needs one per store.
+type Client struct {
+	core *core
+	opts Options
+	err  error // what is wrong with opts
+}
+
+// New makes a client of store; nil options are the defaults. It does no I/O.
+// Options that are not allowed are answered by the first call that needs them.
+//
+// The store stays the caller's: close it after the client.
+func New(store driver.Store, opts *Options) *Client {
+	host, _ := os.Hostname()
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &core{
+		store:   store,
+		owner:   driver.Owner{Host: host, PID: os.Getpid()},
+		ctx:     ctx,
+		cancel:  cancel,
+		cohorts: make(map[cohortKey]*cohort),
+		claims:  make(map[string]*claim),
+		drained: make(chan struct{}),
+	}
+	c.keeper = newKeeper(c)
+	client := &Client{core: c, opts: Options{TTL: DefaultTTL, Backoff: ExponentialBackoff(50*time.Millisecond, 2*time.Second)}}
+	if opts == nil {
+		opts = &Options{}
+	}
+	return client.With(*opts)
+}
+
+// With answers the same client with other options: the fields of o that are
+// not zero replace those of c. Closing one closes both.
+func (c *Client) With(o Options) *Client {
+	opts := o.over(c.opts)
+	return &Client{core: c.core, opts: opts, err: opts.check()}
+}
+
+// Inspect answers who holds and who waits for a name, in order of arrival.
+func (c *Client) Inspect(ctx context.Context, name string) (driver.Queue, error) {
+	if err := driver.CheckName(name); err != nil {
+		return driver.Queue{}, err
+	}
+	return c.core.store.Inspect(ctx, name)
+}
+
+// List yields the queues whose names start with prefix, in no particular
+// order. After an error it ends.
+func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+	return c.core.store.List(ctx, prefix)
+}
+
+// Release takes a name away from its holders, for operators, and answers who
+// they were. They are told (ErrLost), at once where the store can push, else
+// with their next renewal; what they do until then only a token can stop. The
+// next token is greater than theirs.
+func (c *Client) Release(ctx context.Context, name string) ([]driver.Entry, error) {
+	if err := driver.CheckName(name); err != nil {
+		return nil, err
+	}
+	return c.core.store.Break(ctx, name)
+}
+
+// Close ends every waiting Lock with ErrClosed, ends and releases the leases
+// that are held (their contexts' cause is ErrClosed), stops what the client
+// started, and answers what it could not release before ctx ended. Those
+// claims run out after their TTL.
+func (c *Client) Close(ctx context.Context) error { return c.core.close(ctx) }
+
+// core is what all derived clients share.
+//
+// Locks are taken in the order cohort.mu, core.mu, keeper.mu.
+type core struct {
+	store  driver.Store
+	owner  driver.Owner
+	keeper *keeper
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	begin  sync.Once
+
+	mu      sync.Mutex
+	cohorts map[cohortKey]*cohort
+	claims  map[string]*claim // by id: entered, not over
+	closed  bool
+	drained chan struct{} // closed when closed and cohorts is empty
+	running sync.WaitGroup
+}
+
+// start starts the keeper and the listener, with the first lock.
+func (c *core) start() {
+	c.begin.Do(func() {
+		c.spawn(func() { c.keeper.run(c.ctx) })
+		c.spawn(c.listen)
+	})
+}
+
+// spawn runs f in a goroutine that Close waits for; false if it is too late.
+func (c *core) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return false
+	}
+	c.running.Go(f)
+	return true
+}
+
+// cohort answers the cohort of k and counts the caller in; leave counts out.
+func (c *core) cohort(k cohortKey) (*cohort, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, fmt.Errorf("lock %q: %w", k.name, ErrClosed)
+	}
+	co := c.cohorts[k]
+	if co == nil {
+		co = &cohort{core: c, key: k}
+		c.cohorts[k] = co
+	}
+	co.users++
+	return co, nil
+}
+
+func (c *core) leave(co *cohort) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if co.users--; co.users > 0 {
+		return
+	}
+	delete(c.cohorts, co.key)
+	c.checkDrained()
+}
+
+func (c *core) checkDrained() {
+	if c.closed && len(c.cohorts) == 0 {
+		select {
+		case <-c.drained:
+		default:
+			close(c.drained)
+		}
+	}
+}
+
+// register makes notices about the claim reach it.
+func (c *core) register(cl *claim) {
+	c.mu.Lock()
+	c.claims[cl.id] = cl
+	c.mu.Unlock()
+}
+
+func (c *core) unregister(cl *claim) {
+	c.mu.Lock()
+	delete(c.claims, cl.id)
+	c.mu.Unlock()
+}
+
+// listen hands the store's notices to the claims they concern.
+func (c *core) listen() {
+	for attempt := 1; ; attempt++ {
+		err := c.store.Listen(c.ctx, c.notice)
+		if c.ctx.Err() != nil || driver.IsPermanent(err) {
+			return
+		}
+		d, _ := ExponentialBackoff(50*time.Millisecond, 2*time.Second)(attempt, err)
+		if !sleep(c.ctx, d) {
+			return
+		}
+	}
+}
+
+func (c *core) notice(n driver.Notice) {
+	if n.ID == "" {
+		c.keeper.hurryAll()
+		return
+	}
+	c.mu.Lock()
+	cl := c.claims[n.ID]
+	c.mu.Unlock()
+	switch {
+	case cl == nil:
+	case n.Kind == driver.Wanted:
+		cl.co.mu.Lock()
+		if cl.state == holding && cl.id == n.ID {
+			cl.want(true)
+			cl.co.plan()
+		}
+		cl.co.unlock()
+	default:
+		c.keeper.hurry(cl)
+	}
+}
+
+func (c *core) close(ctx context.Context) error {
+	c.mu.Lock()
+	first := !c.closed
+	c.closed = true
+	cohorts := make([]*cohort, 0, len(c.cohorts))
+	for _, co := range c.cohorts {
+		cohorts = append(cohorts, co)
+	}
+	c.checkDrained()
+	c.mu.Unlock()
+	if !first {
+		return nil
+	}
+
+	const parallel = 64
+	var (
+		mu   sync.Mutex
+		errs []error
+		work sync.WaitGroup
+		slot = make(chan struct{}, parallel)
+	)
+	for _, co := range cohorts {
+		for _, leave := range co.close() {
+			slot <- struct{}{}
+			work.Go(func() {
+				defer func() { <-slot }()
+				if err := leave(ctx); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	work.Wait()
+
+	// Lock calls under way see that the client is closed and go; requests of
+	// theirs that hang do so for one TTL at the most.
+	select {
+	case <-c.drained:
+	case <-ctx.Done():
+		errs = append(errs, fmt.Errorf("close: locks are still being asked for: %w", context.Cause(ctx)))
+	}
+	c.mu.Lock()
+	c.cancel()
+	c.mu.Unlock()
+	c.running.Wait()
+	return errors.Join(errs...)
+}
+
+// sleep waits for d; false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,28 @@
+// Package pawl gives Go programs distributed locks whose fencing token only
+// moves forward, on the engine a team already runs.
+//
+//	client := pawl.New(store, nil)
+//	lease, err := client.Mutex("orders/42").Lock(ctx) // ctx bounds the waiting
+//	if err != nil {
+//		return err
+//	}
+//	defer lease.Unlock(ctx)
+//	ctx = lease.Context(ctx) // ends when the lease is lost
+//	db.Exec(ctx, `UPDATE … WHERE fence <= $1`, lease.Token())
+//
+// A store comes from one of the store packages: filestore (a folder on one
+// machine), memstore (one process, for tests), redisstore/rueidis (Redis and
+// Valkey).
+//
+// # What holds
+//
+// While a lease is valid nobody else holds the name. The lease ends, by this
+// process's own clock, before the engine may give the name to another: its
+// context is cancelled with cause [ErrLost] at that moment, whether or not the
+// engine can be reached. Every grant has a [Lease.Token] greater than that of
+// every earlier grant of the name, also after release, expiry, restart and
+// loss of the engine's data. What a paused process can still break, the
+// protected resource stops by refusing a token older than one it has seen.
+//
+// Ownership is the lease, not the goroutine: any goroutine may unlock it.
+package pawl

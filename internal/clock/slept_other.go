@@ -1,0 +1,7 @@
+//go:build !linux && !darwin
+
+package clock
+
+import "time"
+
+func awake() (time.Duration, bool) { return 0, false }

@@ -1,0 +1,277 @@
+package pawl
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Lease is a lock that is held. Any goroutine may use it.
+type Lease struct {
+	t        *tenure
+	released atomic.Bool
+}
+
+// tenure is one grant to one caller: what the re-entrant leases of a lock have
+// in common. Its fields that change are guarded by the cohort's mutex.
+type tenure struct {
+	cl       *claim
+	opts     *Options
+	token    int64
+	acquired time.Time
+	limit    time.Time // by MaxHold; zero: none
+	leases   int       // not yet unlocked
+	err      error     // why it is over; nil while it holds
+	lost     chan struct{}
+	ctx      context.Context // made by the first Context; ends with the tenure
+	cancel   context.CancelCauseFunc
+}
+
+// Name of the lock.
+func (l *Lease) Name() string { return l.t.cl.co.key.name }
+
+// Token of the grant: greater than that of every earlier grant of the name.
+// Send it along with each write to the protected resource, and let that refuse
+// a token smaller than one it has seen (package fence).
+func (l *Lease) Token() int64 { return l.t.token }
+
+// Claim names this lease for [Mutex.Adopt] in another process.
+func (l *Lease) Claim() string { return l.t.cl.id + "." + strconv.FormatInt(l.t.token, 10) }
+
+// Deadline is when the lease ends unless it is renewed before: by the local
+// monotonic clock, earlier than the engine's by a margin for clocks that do
+// not run equally fast. It moves with every renewal.
+func (l *Lease) Deadline() time.Time {
+	co := l.t.cl.co
+	co.mu.Lock()
+	defer co.mu.Unlock()
+	d := l.t.cl.deadline
+	if m := l.t.limit; !m.IsZero() && m.Before(d) {
+		d = m
+	}
+	return d
+}
+
+// Err answers nil while the lease holds, ErrLost or ErrReleased after.
+func (l *Lease) Err() error {
+	if l.released.Load() {
+		return l.releasedErr()
+	}
+	t := l.t
+	t.cl.co.mu.Lock()
+	defer t.cl.co.unlock()
+	t.checkExpired(time.Now())
+	return t.err
+}
+
+// Lost answers a channel that is closed when the lease ends before it is
+// unlocked.
+func (l *Lease) Lost() <-chan struct{} {
+	t := l.t
+	t.cl.co.mu.Lock()
+	defer t.cl.co.mu.Unlock()
+	if t.lost == nil {
+		t.lost = make(chan struct{})
+		if t.err != nil && t.err != ErrReleased {
+			close(t.lost)
+		}
+	}
+	return t.lost
+}
+
+// Context answers a context that ends with parent and with the lease: when it
+// is lost (context.Cause is ErrLost and says why) or unlocked (ErrReleased).
+// Locking the same name with it re-enters or is ErrDeadlock; see
+// [Options].Reentrant.
+func (l *Lease) Context(parent context.Context) context.Context {
+	t := l.t
+	t.cl.co.mu.Lock()
+	if t.ctx == nil {
+		t.ctx, t.cancel = context.WithCancelCause(context.Background())
+		if t.err != nil {
+			t.cancel(t.err)
+		}
+	}
+	ended := t.ctx
+	t.cl.co.mu.Unlock()
+
+	ctx, cancel := context.WithCancelCause(parent)
+	if ended.Err() != nil {
+		cancel(context.Cause(ended))
+	} else {
+		stop := context.AfterFunc(ended, func() { cancel(context.Cause(ended)) })
+		context.AfterFunc(ctx, func() { stop() })
+	}
+	return &leaseContext{ctx, t}
+}
+
+// leaseContext remembers the lease it belongs to.
+type leaseContext struct {
+	context.Context
+	t *tenure
+}
+
+type tenureKey struct {
+	core *core
+	name string
+}
+
+func (c *leaseContext) Value(key any) any {
+	if k, ok := key.(tenureKey); ok && k.core == c.t.cl.co.core && k.name == c.t.cl.co.key.name {
+		return c.t
+	}
+	return c.Context.Value(key)
+}
+
+// held answers the tenure of that lock that ctx belongs to, or nil.
+func held(ctx context.Context, c *core, name string) *tenure {
+	t, _ := ctx.Value(tenureKey{c, name}).(*tenure)
+	return t
+}
+
+// Extend renews the lease now, to end ttl after the request; 0 means the TTL
+// it has, another value becomes its TTL. From 100 ms to 7 days.
+//
+// ErrLost: it has ended, or the engine knows it no longer. Another error: the
+// engine could not be asked, and the lease lives until its Deadline.
+func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
+	if ttl != 0 {
+		if err := driver.CheckTTL(ttl); err != nil {
+			return fmt.Errorf("extend %q: %w", l.Name(), err)
+		}
+	}
+	if err := l.Err(); err != nil {
+		return fmt.Errorf("extend %q: %w", l.Name(), err)
+	}
+	t := l.t
+	cl, co := t.cl, t.cl.co
+	co.mu.Lock()
+	if ttl == 0 {
+		ttl = cl.ttl
+	}
+	cl.ttl = ttl
+	if d := driver.Deadline(time.Now(), ttl); d.Before(cl.deadline) {
+		cl.deadline = d // before the store shortens it
+	}
+	r := cl.ref()
+	co.mu.Unlock()
+	sent, slept, st, err := cl.renew(ctx, r)
+	co.mu.Lock()
+	defer co.unlock()
+	if err != nil {
+		return fmt.Errorf("extend %q: %w", co.key.name, err)
+	}
+	if cl.state == holding {
+		cl.renewed(ttl, sent, slept, st, nil)
+	}
+	return t.err
+}
+
+// HandOver gives the lease up without releasing it, and answers what
+// [Mutex.Adopt] needs in the process that takes it over within the TTL. The
+// lease ends here: its contexts are cancelled with cause ErrReleased.
+func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
+	if err := l.Extend(ctx, 0); err != nil {
+		return "", fmt.Errorf("hand over: %w", err)
+	}
+	t, co := l.t, l.t.cl.co
+	co.mu.Lock()
+	defer co.unlock()
+	if t.err != nil {
+		return "", fmt.Errorf("hand over %q: %w", co.key.name, t.err)
+	}
+	l.released.Store(true)
+	co.dismiss(t)
+	return l.Claim(), nil
+}
+
+// Unlock releases the lease and answers whether it held to this moment: nil,
+// or ErrLost if it had ended before (roll back, or compensate). A lease that
+// was unlocked before is ErrReleased; unlocking twice does no harm.
+//
+// It works under a cancelled context too. While the engine cannot be reached
+// it waits for two seconds at the most, answers nil if the lease was still
+// good, and goes on trying in the background until the claim has run out.
+func (l *Lease) Unlock(ctx context.Context) error {
+	if l.released.Swap(true) {
+		return l.releasedErr()
+	}
+	t, co := l.t, l.t.cl.co
+	now := time.Now()
+	co.mu.Lock()
+	t.checkExpired(now)
+	if t.leases--; t.err != nil || t.leases > 0 {
+		defer co.unlock()
+		if t.cl.stuck && t.leases == 0 {
+			t.cl.leaveSoon(t.token, 0)
+		}
+		return t.err
+	}
+	co.tell(t.opts, Event{Kind: Released, Claim: t.cl.id, Token: t.token, Held: now.Sub(t.acquired)})
+	linger := max(0, t.opts.MinHold-now.Sub(t.acquired))
+	if linger == 0 && co.pass(t, now) {
+		t.finish(ErrReleased)
+		co.unlock()
+		return nil
+	}
+	cl := t.cl
+	co.dismiss(t)
+	co.unlock()
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(unlockPatience, cl.ttl))
+	defer cancel()
+	known, err := cl.leave(ctx, t.token, linger)
+	if err != nil {
+		t.opts.tell(Event{Kind: Retrying, Name: co.key.name, Claim: cl.id, Token: t.token, Attempt: 1, Err: err})
+		co.mu.Lock()
+		cl.leaveSoon(t.token, linger)
+		co.unlock()
+	}
+	if !known {
+		return fmt.Errorf("unlock %q, token %d: %w: the engine no longer knew the claim", co.key.name, t.token, ErrLost)
+	}
+	return nil
+}
+
+func (l *Lease) releasedErr() error {
+	return fmt.Errorf("lock %q, token %d: %w", l.Name(), l.t.token, ErrReleased)
+}
+
+// again answers one more lease of the tenure, or nil if it is over.
+func (t *tenure) again() *Lease {
+	t.cl.co.mu.Lock()
+	defer t.cl.co.unlock()
+	t.checkExpired(time.Now())
+	if t.err != nil || t.leases == 0 {
+		return nil
+	}
+	t.leases++
+	return &Lease{t: t}
+}
+
+// checkExpired ends the tenure if its time has passed, in case the keeper has
+// not come to it yet.
+func (t *tenure) checkExpired(now time.Time) {
+	if t.err == nil {
+		t.cl.checkExpired(now, t.cl.co.core.keeper.sleptLately())
+	}
+}
+
+// finish ends the tenure with err.
+func (t *tenure) finish(err error) {
+	if t.err != nil {
+		return
+	}
+	t.err = err
+	if t.lost != nil && err != ErrReleased {
+		close(t.lost)
+	}
+	if t.cancel != nil {
+		t.cancel(err)
+	}
+	t.cl.co.core.leave(t.cl.co)
+}

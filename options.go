@@ -1,0 +1,95 @@
+package pawl
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// DefaultTTL is the time to live of a claim unless Options say otherwise.
+const DefaultTTL = 15 * time.Second
+
+// Options shape the locks of a client. The zero value of a field means its
+// default, or, in [Client.With], what the client had.
+type Options struct {
+	// TTL is how long the engine keeps a claim that is not renewed: what a
+	// crashed holder costs the others at the most. From 100 ms to 7 days;
+	// default 15 s.
+	TTL time.Duration
+
+	// NoRenewal makes plain leases, which end TTL after their grant unless
+	// [Lease.Extend] is called.
+	NoRenewal bool
+
+	// MaxHold ends a lease that long after its grant, so that a stuck holder
+	// does not keep the lock for ever: it is not renewed any longer, the
+	// holder is told (ErrLost), and the engine lets the claim run out.
+	MaxHold time.Duration
+
+	// MinHold keeps the lock taken for that long after the grant, even if it
+	// is released earlier or the process ends: for schedulers on machines
+	// whose clocks differ. Unlock does not wait for it.
+	MinHold time.Duration
+
+	// Reentrant lets Lock succeed again when called with a context of a lease
+	// of the same lock (Lease.Context). All those leases share one token, and
+	// the lock is released with the last of them. Otherwise such a call fails
+	// with ErrDeadlock.
+	Reentrant bool
+
+	// Overtake allows this claim to be granted past others that wait, if it
+	// fits where they do not.
+	Overtake bool
+
+	// Backoff says how long to wait between attempts while the engine cannot
+	// be reached. Default: exponential from 50 ms to 2 s, with jitter, for as
+	// long as the context lives.
+	Backoff Backoff
+
+	// Label tells people what this client is, e.g. the program's name. Up to
+	// 128 bytes.
+	Label string
+
+	// Observer is told what happens, for metrics and logs.
+	Observer Observer
+}
+
+// over fills o's zero fields from base.
+func (o Options) over(base Options) Options {
+	o.TTL = either(o.TTL, base.TTL)
+	o.NoRenewal = o.NoRenewal || base.NoRenewal
+	o.MaxHold = either(o.MaxHold, base.MaxHold)
+	o.MinHold = either(o.MinHold, base.MinHold)
+	o.Reentrant = o.Reentrant || base.Reentrant
+	o.Overtake = o.Overtake || base.Overtake
+	o.Label = either(o.Label, base.Label)
+	if o.Backoff == nil {
+		o.Backoff = base.Backoff
+	}
+	if o.Observer == nil {
+		o.Observer = base.Observer
+	}
+	return o
+}
+
+func either[T comparable](a, b T) T {
+	var zero T
+	if a != zero {
+		return a
+	}
+	return b
+}
+
+func (o *Options) check() error {
+	if err := driver.CheckTTL(o.TTL); err != nil {
+		return err
+	}
+	if o.MaxHold < 0 || o.MinHold < 0 || o.MinHold > driver.MaxTTL {
+		return fmt.Errorf("%w MaxHold %v or MinHold %v: allowed are 0 (none) or more, MinHold up to %v", ErrInvalid, o.MaxHold, o.MinHold, driver.MaxTTL)
+	}
+	if o.MaxHold > 0 && o.MinHold > o.MaxHold {
+		return fmt.Errorf("%w MinHold %v: it is longer than MaxHold %v", ErrInvalid, o.MinHold, o.MaxHold)
+	}
+	return driver.CheckLabel(o.Label)
+}

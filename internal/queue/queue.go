@@ -279,11 +279,13 @@ func (o *Op) draw(q *Queue, c *Claim) {
 
 // bound is the highest token that the owner of c may have used by now. An
 // owner that holds alone may use one spare token for every microsecond since
-// its grant (driver.Status.Spare), so tokens never run ahead of the clock.
+// its grant, and Spare in all (driver.Status.Spare), so tokens do not run ahead
+// of the clock, by which they rise even if all data is lost: but for Spare, if
+// a claim is broken right after its grant.
 func (c *Claim) bound(q *Queue, now int64) int64 {
 	b := max(c.Token, c.Used)
 	if c.Units == q.Limit && !c.Lingering { // who lingers has said what was used
-		b = max(b, c.Token+max(0, now-c.Granted))
+		b = max(b, c.Token+min(Spare, max(0, now-c.Granted)))
 	}
 	return b
 }

@@ -73,9 +73,8 @@ func (q *Queue) obstacle(id string) int64 {
 	return first
 }
 
-// Spare is the number of spare tokens of a claim that holds alone: their pace
-// bounds them, not their number.
-const Spare = int64(1) << 40
+// Spare is the number of spare tokens of a claim that holds alone.
+const Spare = int64(1) << 16
 
 // Entry is the claim as others see it.
 func (c *Claim) Entry(now int64) driver.Entry {

@@ -1,0 +1,129 @@
+// Package child runs a command under a lease: in a process group of its own,
+// with the terminal if there is one, and never longer than the lease lasts.
+package child
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// Exit statuses of a command that did not run, as shells have them.
+const (
+	CannotRun = 126
+	NotFound  = 127
+)
+
+// Command is what to run, with this process's standard input and outputs.
+type Command struct {
+	Path string   // of the executable file; see Find
+	Args []string // with the name it is called by
+	Env  []string
+}
+
+// Lease is what Run watches.
+type Lease interface {
+	Deadline() time.Time
+	Lost() <-chan struct{}
+	Extend(ctx context.Context, ttl time.Duration) error
+}
+
+// Limits say how long the command may run, and how it is ended.
+type Limits struct {
+	TTL       time.Duration // of the lease
+	KillAfter time.Duration // between SIGTERM and SIGKILL
+	MaxHold   time.Duration // 0: none
+	Started   time.Time     // MaxHold counts from here
+	// Stuck is called once if the group survives SIGKILL for long, as
+	// processes do that hang in the kernel or belong to another user.
+	Stuck func()
+}
+
+// margin is what is left of the lease when the group is dead, for a machine
+// that is late.
+func margin(ttl time.Duration) time.Duration {
+	return min(max(ttl/20, 20*time.Millisecond), 500*time.Millisecond)
+}
+
+// minTTL is the shortest TTL within which processes can be ended reliably.
+const minTTL = 300 * time.Millisecond
+
+// DefaultKillAfter suits a TTL.
+func DefaultKillAfter(ttl time.Duration) time.Duration { return min(ttl/3, 5*time.Second) }
+
+// Check answers why a command can't be ended before the lease ends. A lease is
+// renewed every third of its TTL; SIGTERM must come later than that, or one
+// slow renewal would end the command.
+func (l *Limits) Check() error {
+	switch {
+	case l.TTL < minTTL:
+		return fmt.Errorf("a TTL of %v is too short to end a command in time: use %v or more", l.TTL, minTTL)
+	case l.KillAfter < 0:
+		return fmt.Errorf("kill after %v: it can't be negative", l.KillAfter)
+	case l.KillAfter > l.TTL/2:
+		return fmt.Errorf("with a TTL of %v a command that gets %v between SIGTERM and SIGKILL can't be ended before the lock is lost: use a TTL of %v or more, or kill after %v or less",
+			l.TTL, l.KillAfter, 2*l.KillAfter, l.TTL/2)
+	case l.MaxHold < 0:
+		return fmt.Errorf("a maximal hold of %v: it can't be negative", l.MaxHold)
+	}
+	return nil
+}
+
+// Cause says why Run ended the command.
+type Cause uint8
+
+const (
+	Itself    Cause = iota // it ended by itself, or by a signal from outside
+	LeaseLost              // the lease was lost, or could not be renewed in time
+	HeldMax                // Limits.MaxHold was reached
+)
+
+// Result of a command that ran.
+type Result struct {
+	Status int // its exit status; 128+N if signal N ended it
+	Cause  Cause
+}
+
+// Error is a command that can't be run.
+type Error struct {
+	Status int // CannotRun or NotFound
+	Err    error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Find looks the command up as a shell would, and answers its path or an
+// *Error.
+func Find(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if errors.Is(err, exec.ErrDot) {
+		err = nil // PATH names the folder: the user wants that
+	}
+	if err != nil {
+		return "", cannotRun(name, err)
+	}
+	return path, nil
+}
+
+func cannotRun(name string, err error) error {
+	var e *exec.Error
+	if errors.As(err, &e) {
+		err = e.Err
+	}
+	status := CannotRun
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		status = NotFound
+	}
+	return &Error{status, fmt.Errorf("can't run %q: %w", name, err)}
+}
+
+// Interrupted answers a Run that did not start the command because a signal
+// had come that ends this process.
+type Interrupted struct{ Signal os.Signal }
+
+func (e *Interrupted) Error() string { return fmt.Sprintf("ended by signal: %v", e.Signal) }

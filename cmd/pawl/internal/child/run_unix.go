@@ -1,0 +1,246 @@
+//go:build unix
+
+package child
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Run starts the command and returns when its whole process group is gone.
+// Until then it forwards signals to the group, hands the terminal around, and
+// ends the group before the lease ends. It answers *Interrupted or *Error if
+// the command was not started.
+func Run(c Command, lease Lease, lim Limits, sig *Signals) (Result, error) {
+	// The kernel kills the command when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := adopt(); err != nil {
+		return Result{}, err
+	}
+	s := &supervisor{
+		lease: lease, lim: lim, sig: sig, margin: margin(lim.TTL), lost: lease.Lost(),
+		children: make(chan os.Signal, 1), stop: make(chan os.Signal, 1), resumed: make(chan os.Signal, 1),
+	}
+	// Before the command starts, or what comes in between would stop this
+	// process and not the command. It does not inherit what is caught here.
+	signal.Notify(s.children, syscall.SIGCHLD)
+	defer signal.Stop(s.children)
+	signal.Notify(s.stop, syscall.SIGTSTP)
+	defer signal.Stop(s.stop)
+	signal.Notify(s.resumed, syscall.SIGCONT)
+	defer signal.Stop(s.resumed)
+	s.tty = openTerminal()
+	defer func() { s.tty.end(s.group, s.signaled) }()
+
+	if ended := sig.Ended(); ended != nil {
+		return Result{}, &Interrupted{ended}
+	}
+	pid, err := syscall.ForkExec(c.Path, c.Args, &syscall.ProcAttr{Env: c.Env, Files: []uintptr{0, 1, 2}, Sys: attr()})
+	if err != nil {
+		return Result{}, cannotRun(c.Args[0], err)
+	}
+	s.group = pid
+	s.tty.begin(pid)
+	return s.run()
+}
+
+// supervisor is one Run. All of it happens on one goroutine.
+type supervisor struct {
+	lease  Lease
+	lim    Limits
+	sig    *Signals
+	margin time.Duration
+	tty    *terminal // nil: none
+	group  int
+
+	children, stop, resumed chan os.Signal
+	lost                    <-chan struct{} // nil once it is known
+
+	isLost    bool
+	suspended bool      // this process stops, as the command did
+	wakeAt    time.Time // while suspended: it did not stop after all
+
+	cause  Cause     // why the command is being ended
+	ending bool      // SIGTERM is sent
+	killAt time.Time // while ending; then: the next SIGKILL
+	killed time.Time // the first SIGKILL
+
+	exited, signaled bool // the command itself, not its group
+	status           int
+}
+
+func (s *supervisor) run() (Result, error) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	poll := time.Millisecond
+	for !s.gone() {
+		next := s.check(time.Now())
+		if s.exited {
+			// Who is left may have a parent outside the group, which learns
+			// of its end instead of us.
+			poll = min(poll*2, 200*time.Millisecond)
+			next = earlier(next, time.Now().Add(poll))
+		}
+		timer.Reset(time.Until(next))
+		select {
+		case <-s.children:
+		case sig := <-s.sig.ch:
+			s.signal(sig.(syscall.Signal))
+		case <-s.stop:
+			s.signal(syscall.SIGTSTP) // we stop when the command has stopped
+		case <-s.resumed:
+			s.resume()
+		case <-s.lost:
+			s.isLost, s.lost = true, nil
+		case <-timer.C:
+		}
+	}
+	return Result{s.status, s.cause}, nil
+}
+
+// check does what is due at now, and answers when something is due again.
+func (s *supervisor) check(now time.Time) time.Time {
+	last := s.lease.Deadline().Add(-s.margin) // the group must be dead then
+	if s.suspended && !s.isLost && now.Before(last) {
+		if now.Before(s.wakeAt) {
+			return earlier(last, s.wakeAt)
+		}
+		s.resume()
+		now, last = time.Now(), s.lease.Deadline().Add(-s.margin)
+	}
+	if !s.ending {
+		due := last.Add(-s.lim.KillAfter)
+		cause := LeaseLost
+		if s.lim.MaxHold > 0 {
+			if end := s.lim.Started.Add(s.lim.MaxHold); end.Before(due) {
+				due, cause = end, HeldMax
+			}
+		}
+		if s.isLost {
+			due, cause = now, LeaseLost
+		}
+		if now.Before(due) {
+			return due
+		}
+		s.ending, s.cause, s.killAt = true, cause, now.Add(s.lim.KillAfter)
+		s.signal(syscall.SIGTERM)
+		s.signal(syscall.SIGCONT) // who is stopped could not end
+	}
+	if s.killed.IsZero() {
+		s.killAt = earlier(s.killAt, last)
+	}
+	if now.Before(s.killAt) {
+		return s.killAt
+	}
+	s.signal(syscall.SIGKILL)
+	if s.killed.IsZero() {
+		s.killed = now
+	} else if s.lim.Stuck != nil && now.Sub(s.killed) > 3*time.Second {
+		s.lim.Stuck()
+		s.lim.Stuck = nil
+	}
+	s.killAt = now.Add(time.Second)
+	return s.killAt
+}
+
+// signal sends sig to the whole group. That fails when the group is gone, which
+// gone finds out, and when it is another user's, which Stuck tells.
+func (s *supervisor) signal(sig syscall.Signal) { _ = unix.Kill(-s.group, sig) }
+
+// gone collects children that ended, our own and adopted ones, and answers
+// whether the group is empty.
+func (s *supervisor) gone() bool {
+	for {
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(-1, &ws, unix.WNOHANG|unix.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil || pid <= 0: // ECHILD, or none has changed
+			return s.exited && !exists(s.group)
+		case ws.Stopped():
+			if group, err := unix.Getpgid(pid); err == nil && group == s.group {
+				s.stopped(syscall.Signal(ws.StopSignal()))
+			}
+		case pid == s.group && ws.Exited():
+			s.exited, s.status = true, ws.ExitStatus()
+		case pid == s.group && ws.Signaled():
+			s.exited, s.signaled, s.status = true, true, 128+int(ws.Signal())
+		}
+	}
+}
+
+// stopped reacts to a command that the terminal has stopped.
+func (s *supervisor) stopped(sig syscall.Signal) {
+	if s.tty == nil || s.ending || s.suspended {
+		return
+	}
+	switch sig {
+	case syscall.SIGTTIN, syscall.SIGTTOU: // it wants the terminal
+		if s.tty.give(s.group) {
+			s.signal(syscall.SIGCONT)
+			return
+		}
+	case syscall.SIGTSTP:
+	default: // SIGSTOP: somebody froze it; it keeps its lock
+		return
+	}
+	// The shell gets its prompt back only when its own child stops. The others
+	// of our group are part of the same job. Where nobody could wake us (an
+	// orphaned group) the kernel does not stop us, and wakeAt goes on.
+	s.suspended, s.wakeAt = true, time.Now().Add(200*time.Millisecond)
+	signal.Stop(s.stop)
+	_ = unix.Kill(0, syscall.SIGTSTP)
+}
+
+// resume goes on after this process was stopped. The lease may have run out
+// meanwhile: the command continues only when it is known to hold.
+func (s *supervisor) resume() {
+	if s.suspended {
+		s.suspended = false
+		select {
+		case <-s.stop: // it has been obeyed
+		default:
+		}
+		signal.Notify(s.stop, syscall.SIGTSTP)
+	}
+	if s.ending {
+		return
+	}
+	left := time.Until(s.lease.Deadline().Add(-s.margin))
+	ctx, cancel := context.WithTimeout(context.Background(), min(left, 2*time.Second))
+	_ = s.lease.Extend(ctx, s.lim.TTL) // the deadline and Lost tell how it went
+	cancel()
+	select {
+	case <-s.lease.Lost():
+		s.isLost, s.lost = true, nil
+	default:
+	}
+	if s.isLost || time.Until(s.lease.Deadline()) <= s.margin {
+		return // check ends the command while it is still stopped
+	}
+	if s.tty != nil && s.tty.given {
+		s.tty.give(s.group)
+	}
+	s.signal(syscall.SIGCONT)
+}
+
+// exists tells whether group has a member.
+func exists(group int) bool {
+	return group > 0 && !errors.Is(unix.Kill(-group, 0), unix.ESRCH)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,249 @@
+// Command pawl runs commands under a distributed lock, and shows who holds and
+// waits for one.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/child"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/storeurl"
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Exit statuses of pawl itself. 64, 69 and 75 are those of sysexits.h.
+const (
+	exitUsage       = 64
+	exitUnreachable = 69
+	exitBusy        = 75
+	exitLost        = 79
+)
+
+// How long a store may take to answer: at the start, and for one request
+// besides the waiting.
+const (
+	contactTimeout = 10 * time.Second
+	requestTimeout = 5 * time.Second
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// app is what the commands share.
+type app struct {
+	out, err io.Writer
+	storeURL string
+	json     bool
+}
+
+// failure is an error with the exit status it leads to. An err of nil says
+// nothing: the command that ran has spoken for itself.
+type failure struct {
+	status int
+	err    error
+	queue  *queueJSON // when busy
+	place  int        // when busy, 0: unknown
+}
+
+func (f *failure) Error() string { return fmt.Sprint(f.err) }
+func (f *failure) Unwrap() error { return f.err }
+
+func usage(format string, args ...any) error {
+	return &failure{status: exitUsage, err: fmt.Errorf(format, args...)}
+}
+
+// run is main without the process around it.
+func run(args []string, stdout, stderr io.Writer) int {
+	a := &app{out: stdout, err: stderr}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		return 0
+	}
+	f := classify(err)
+	if f.err != nil {
+		a.report(f, cmd.CommandPath())
+	}
+	return f.status
+}
+
+// classify finds the exit status of an error.
+func classify(err error) *failure {
+	var (
+		f       *failure
+		cannot  *child.Error
+		limit   *driver.LimitError
+		stopped *child.Interrupted
+	)
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &stopped):
+		return &failure{status: stopped.Status(), err: err}
+	case errors.As(err, &cannot):
+		return &failure{status: cannot.Status, err: err}
+	case errors.Is(err, pawl.ErrInvalid), errors.As(err, &limit):
+		return &failure{status: exitUsage, err: err}
+	case errors.Is(err, pawl.ErrHeld):
+		return &failure{status: exitBusy, err: err}
+	case errors.Is(err, pawl.ErrLost):
+		return &failure{status: exitLost, err: err}
+	case errors.Is(err, errEngine):
+		return &failure{status: exitUnreachable, err: err}
+	}
+	// What the flag parser and cobra say about a wrong call.
+	return &failure{status: exitUsage, err: err}
+}
+
+// errEngine marks errors of the store.
+var errEngine = errors.New("store")
+
+type engineError struct{ err error }
+
+func (e *engineError) Error() string        { return e.err.Error() }
+func (e *engineError) Unwrap() error        { return e.err }
+func (e *engineError) Is(target error) bool { return target == errEngine }
+
+// engine marks an error that came from the store.
+func engine(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &engineError{err}
+}
+
+func (a *app) report(f *failure, command string) {
+	if a.json {
+		a.printJSON(a.err, errorJSON{Error: f.err.Error(), Exit: f.status, Queue: f.queue, Place: f.place})
+		return
+	}
+	fmt.Fprintf(a.err, "pawl: %s\n", printable(f.err.Error()))
+	if f.status == exitUsage {
+		fmt.Fprintf(a.err, "See '%s --help'.\n", command)
+	}
+}
+
+type errorJSON struct {
+	Error string     `json:"error"`
+	Exit  int        `json:"exit"`
+	Queue *queueJSON `json:"queue,omitempty"`
+	Place int        `json:"place,omitempty"`
+}
+
+func (a *app) printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "pawl",
+		Short: "Run a command while holding a lock",
+		Long: `pawl runs a command while it holds a lock that other processes, on this machine
+or on others, respect.
+
+Without --store the locks are kept in a folder of yours on this machine, and
+nothing has to be set up. With --store, or PAWL_STORE, they are kept in:
+
+` + storeurl.Help + `
+A password belongs into PAWL_STORE: other users can see a command's arguments.
+
+Exit status:
+  64  the call is wrong            75  the lock is busy, or the time is up
+  69  the store can't be reached   79  the lock was lost, or held too long
+'pawl run' otherwise ends as its command does: with its status, 128+N after
+signal N, 127 if it was not found, 126 if it can't be run.`,
+		Example: `  pawl run backup -- /usr/local/bin/backup.sh
+  pawl show backup
+  pawl list`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cmd.Help(); err != nil {
+				return err
+			}
+			return &failure{status: exitUsage}
+		},
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.storeURL, "store", "", "where the locks are kept (default: PAWL_STORE, else a folder of yours)")
+	flags.BoolVar(&a.json, "json", false, "print JSON")
+	root.AddCommand(a.runCommand(), a.listCommand(), a.showCommand(), a.releaseCommand(), a.versionCommand())
+	return root
+}
+
+// store answers the URL to use.
+func (a *app) store() (string, error) {
+	if a.storeURL != "" {
+		return a.storeURL, nil
+	}
+	if env := os.Getenv("PAWL_STORE"); env != "" {
+		return env, nil
+	}
+	return storeurl.Default()
+}
+
+// open connects to the store.
+func (a *app) open(ctx context.Context, url string) (driver.Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, contactTimeout)
+	defer cancel()
+	s, err := storeurl.Open(ctx, url)
+	if err != nil {
+		return nil, engine(err)
+	}
+	return s, nil
+}
+
+// with runs f on a client of the store, for commands that ask one question.
+func (a *app) with(ctx context.Context, f func(context.Context, *pawl.Client) error) error {
+	url, err := a.store()
+	if err != nil {
+		return err
+	}
+	s, err := a.open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer s.Close() // nothing was written that Close could lose
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return f(ctx, pawl.New(s, nil))
+}
+
+// completeNames lets the shell complete a NAME.
+func (a *app) completeNames(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	var names []string
+	err := a.with(context.Background(), func(ctx context.Context, c *pawl.Client) error {
+		for q, err := range c.List(ctx, prefix) {
+			if err != nil {
+				return err
+			}
+			names = append(names, q.Name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	slices.Sort(names)
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

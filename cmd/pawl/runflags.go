@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/child"
+	"github.com/pawl-go/pawl/driver"
+)
+
+// runOptions are the flags of run, and what they lead to.
+type runOptions struct {
+	name    string
+	command child.Command
+
+	ttl, timeout, minHold time.Duration
+	limits                child.Limits
+	noWait, quiet         bool
+	label                 string
+}
+
+func (a *app) runCommand() *cobra.Command {
+	o := &runOptions{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] NAME [--] COMMAND [ARG...]",
+		Short: "Run a command while holding a lock",
+		Long: `Run waits for its turn to hold NAME, first come, first served, runs COMMAND, and
+releases NAME when COMMAND and the processes it started in its group are gone.
+
+COMMAND runs without a shell, in a process group of its own. It gets the
+terminal, if there is one, and the signals TERM, INT, HUP, QUIT, USR1, USR2 and
+WINCH that pawl receives. It finds in its environment
+  PAWL_NAME    the name that is held
+  PAWL_TOKEN   a number greater than that of every earlier holder of NAME; let
+               what COMMAND writes to refuse smaller ones
+  PAWL_CLAIM   names this lease, for programs that take it over
+  PAWL_STORE   the store, without user and password
+
+The lock ends after --ttl unless it is renewed, which pawl does all the time. If
+that fails for too long, or somebody takes the lock away, COMMAND's group gets
+SIGTERM and, --kill-after later, SIGKILL, so that it is gone before anybody else
+can hold the lock. A job stopped with Ctrl-Z can't renew: if it is continued
+after the TTL, its lock may be lost, and COMMAND is killed.
+
+Exit status: that of COMMAND, 128+N if signal N ended it or pawl while it waited.
+  64   the call is wrong
+  69   the store can't be reached
+  75   the lock is busy (--no-wait), or was all the time (--timeout)
+  79   COMMAND was ended, or its protection had ended before it: the lock was
+       lost, or held for --max-hold
+  126  COMMAND can't be run; 127 it was not found`,
+		Example: `  # one at a time on this machine
+  pawl run backup -- /usr/local/bin/backup.sh
+
+  # cron on several machines: whoever comes first does it, once an hour
+  0 * * * *  PAWL_STORE=redis://10.0.0.5 pawl run --no-wait --quiet --min-hold 30m report -- report.sh
+
+  # a deployment waits for the one before it, but not for ever
+  pawl run --timeout 10m --label "$USER" deploy/prod -- ./migrate --to latest
+
+  # never longer than an hour
+  pawl run --max-hold 1h --kill-after 5s sync -- rsync -a src/ dst/`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.parse(cmd, args); err != nil {
+				return err
+			}
+			return a.hold(cmd.Context(), o)
+		},
+		ValidArgsFunction: a.completeNames,
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false) // COMMAND's flags are its own
+	f.DurationVar(&o.ttl, "ttl", pawl.DefaultTTL, "how long the lock outlives a pawl that can't renew it")
+	f.BoolVar(&o.noWait, "no-wait", false, "exit with 75 if the lock is busy")
+	f.DurationVar(&o.timeout, "timeout", 0, "wait so long for the lock, then exit with 75 (default: for ever)")
+	f.DurationVar(&o.limits.KillAfter, "kill-after", 0, "between SIGTERM and SIGKILL when COMMAND must end (default: 5s, or a third of the TTL)")
+	f.DurationVar(&o.minHold, "min-hold", 0, "keep the lock taken for at least so long, even if COMMAND ends earlier")
+	f.DurationVar(&o.limits.MaxHold, "max-hold", 0, "end COMMAND after so long")
+	f.StringVar(&o.label, "label", "", "what others see as holder (default: the name of COMMAND)")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "don't say that the lock is busy, or for whom pawl waits")
+	return cmd
+}
+
+// parse checks everything that can be checked without the store.
+func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usage("NAME and COMMAND are missing")
+	}
+	o.name = args[0]
+	if err := driver.CheckName(o.name); err != nil {
+		return err
+	}
+	argv := args[1:]
+	if len(argv) > 0 && argv[0] == "--" {
+		argv = argv[1:]
+	} else if len(argv) > 0 && strings.HasPrefix(argv[0], "-") {
+		return usage("%q after NAME: pawl's flags go before NAME; write -- before a COMMAND that starts with a dash", argv[0])
+	}
+	if len(argv) == 0 {
+		return usage("COMMAND is missing: what shall run while %q is held?", o.name)
+	}
+
+	flags := cmd.Flags()
+	if err := driver.CheckTTL(o.ttl); err != nil {
+		return fmt.Errorf("--ttl: %w", err)
+	}
+	o.limits.TTL = o.ttl
+	if !flags.Changed("kill-after") {
+		o.limits.KillAfter = child.DefaultKillAfter(o.ttl)
+	}
+	for name, d := range map[string]time.Duration{"timeout": o.timeout, "min-hold": o.minHold, "max-hold": o.limits.MaxHold} {
+		if flags.Changed(name) && d <= 0 {
+			return usage("--%s %v: it must be longer than nothing", name, d)
+		}
+	}
+	if o.minHold > driver.MaxTTL {
+		return usage("--min-hold %v: allowed are up to %v", o.minHold, driver.MaxTTL)
+	}
+	if o.noWait && flags.Changed("timeout") {
+		return usage("--no-wait and --timeout exclude each other")
+	}
+	if err := o.limits.Check(); err != nil {
+		return usage("%w", err)
+	}
+
+	path, err := child.Find(argv[0])
+	if err != nil {
+		return err
+	}
+	o.command = child.Command{Path: path, Args: argv}
+	if !flags.Changed("label") {
+		o.label = filepath.Base(argv[0])
+		if driver.CheckLabel(o.label) != nil {
+			o.label = ""
+		}
+	}
+	if err := driver.CheckLabel(o.label); err != nil {
+		return fmt.Errorf("--label: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// printable replaces what would steer a terminal: labels and host names come
+// from whoever can write to the store.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && !unicode.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// span is a duration as people read it.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < 100*time.Hour:
+		return d.Round(time.Second).String()
+	}
+	return strconv.Itoa(int(d.Hours()/24)) + " days"
+}
+
+func ago(d time.Duration) string {
+	if d < time.Second {
+		return "just now"
+	}
+	return span(d) + " ago"
+}
+
+// who is the owner of a claim in a sentence.
+func who(e *driver.Entry) string {
+	var s string
+	switch o := e.Owner; {
+	case o.Host != "" && o.Label != "":
+		s = fmt.Sprintf("%q (process %d on %s)", o.Label, o.PID, o.Host)
+	case o.Host != "":
+		s = fmt.Sprintf("process %d on %s", o.PID, o.Host)
+	case o.Label != "":
+		s = strconv.Quote(o.Label)
+	default:
+		s = "claim " + e.ID
+	}
+	return printable(s)
+}
+
+// since is when a span began, by this machine's clock.
+func since(d time.Duration) string {
+	start := time.Now().Add(-d)
+	layout := time.TimeOnly
+	if d > 20*time.Hour {
+		layout = time.DateTime
+	}
+	return fmt.Sprintf("since %s (%s)", start.Format(layout), ago(d))
+}
+
+// holding is who holds a name, in a sentence.
+func holding(e *driver.Entry) string {
+	if e == nil {
+		return "held by somebody else"
+	}
+	if e.Lingering {
+		return fmt.Sprintf("kept taken for another %s after %s", span(e.TTL), who(e))
+	}
+	return fmt.Sprintf("held by %s %s", who(e), since(e.Held))
+}
+
+// split answers the claims that hold and those that wait, in order.
+func split(q *driver.Queue) (holders, waiters []driver.Entry) {
+	for _, e := range q.Claims {
+		if e.State == driver.Holding {
+			holders = append(holders, e)
+		} else {
+			waiters = append(waiters, e)
+		}
+	}
+	return holders, waiters
+}
+
+// table prints rows with aligned columns.
+func table(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i, cell := range row {
+			if i > 0 {
+				fmt.Fprint(t, "\t")
+			}
+			fmt.Fprint(t, printable(cell))
+		}
+		fmt.Fprintln(t)
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+func or(s, none string) string {
+	if s == "" {
+		return none
+	}
+	return s
+}
+
+// queueJSON is a queue for programs. Spans are in milliseconds.
+type queueJSON struct {
+	Name    string      `json:"name"`
+	Limit   int64       `json:"limit,omitempty"`
+	Holders []claimJSON `json:"holders"`
+	Waiters []claimJSON `json:"waiters"`
+}
+
+type claimJSON struct {
+	ID string `json:"id"`
+	driver.Owner
+	Units     int64 `json:"units"`
+	Token     int64 `json:"token,omitempty"`
+	AgeMS     int64 `json:"age_ms"`
+	HeldMS    int64 `json:"held_ms,omitempty"`
+	TTLMS     int64 `json:"ttl_ms"`
+	Lingering bool  `json:"lingering,omitempty"`
+}
+
+func toJSON(q *driver.Queue) *queueJSON {
+	holders, waiters := split(q)
+	return &queueJSON{q.Name, q.Limit, claimsJSON(holders), claimsJSON(waiters)}
+}
+
+func claimsJSON(entries []driver.Entry) []claimJSON {
+	out := make([]claimJSON, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, claimJSON{
+			ID: e.ID, Owner: e.Owner, Units: e.Units, Token: e.Token, AgeMS: e.Age.Milliseconds(),
+			HeldMS: e.Held.Milliseconds(), TTLMS: e.TTL.Milliseconds(), Lingering: e.Lingering,
+		})
+	}
+	return out
+}

@@ -105,6 +105,16 @@ func Run(t *testing.T, h Harness) {
 		{"Linger", lingerTests},
 		{"Expiry", expiryTests},
 		{"Token", tokenTests},
+		{"Resize", resizeTests},
+		{"Inspect", inspectTests},
+		{"List", listTests},
+		{"Break", breakTests},
+		{"Listen", listenTests},
+		{"Names", nameTests},
+		{"Lifecycle", lifecycleTests},
+		{"Load", loadTests},
+		{"Record", recordTests},
+		{"WaitChange", changeTests},
 		{"Missing", missingTests()},
 	} {
 		t.Run(group.name, func(t *testing.T) {

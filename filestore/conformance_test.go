@@ -1,0 +1,42 @@
+package filestore
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/drivertest"
+)
+
+func TestConformance(t *testing.T) {
+	drivertest.Run(t, drivertest.Harness{
+		Tied: true,
+		New: func(t testing.TB) drivertest.Backing {
+			dir := t.TempDir() + "/locks"
+			return drivertest.Backing{
+				Open: func() (driver.Store, error) { return Open(dir) },
+			}
+		},
+	})
+}
+
+// TestConformanceWithoutWatches is the suite on a machine whose limit on
+// watches is reached, and whose time the test moves.
+func TestConformanceWithoutWatches(t *testing.T) {
+	drivertest.Run(t, drivertest.Harness{
+		Tied: true,
+		New: func(t testing.TB) drivertest.Backing {
+			dir := t.TempDir() + "/locks"
+			var ahead atomic.Int64
+			m := thisMachine(t)
+			uptime := m.uptime
+			m.uptime = func() time.Duration { return uptime() + time.Duration(ahead.Load()) }
+			m.newWatch = noWatch
+			return drivertest.Backing{
+				Open:    func() (driver.Store, error) { return open(dir, m) },
+				Advance: func(d time.Duration) { ahead.Add(int64(d)) },
+			}
+		},
+	})
+}

@@ -1,0 +1,40 @@
+// Package filestore keeps claims and records in a folder: locks between the
+// processes of one machine, with nothing to install and nothing to run.
+//
+//	store, err := filestore.Open("/var/lib/myapp/locks")
+//
+// All processes of the machine that open the same folder exclude each other.
+// The folder must be on a local file system, belong to the user who opens it,
+// and be writable by nobody else; Open makes it if it is not there.
+//
+// A process that is killed releases what it held: the operating system says
+// that it is gone, and those who wait learn of it within 200 ms. A claim that
+// lingers (see driver.Store.Leave) stays until it runs out. Closing a Store
+// ends its claims in the same way.
+//
+// # What lies in the folder
+//
+//	clock                        the folder's clock (see below)
+//	swept                        touched when somebody cleaned up
+//	queues/1f/orders%2f42.json   the queue of the name orders/42
+//	records/03/config.json       the record of that name
+//	sessions/ID/session.json     who has the folder open; locked while it is
+//	sessions/ID/mail/            hints to that process: look at this claim
+//
+// The files can be read at any time, and must not be edited while anybody uses
+// the folder. Deleting the whole folder while it is in use makes its users
+// fail, and lets others hold the same names in a folder made anew.
+//
+// # Crashes
+//
+// Files are written aside and renamed, so a process that is killed at any
+// instant leaves the old state or the new one. Queues are not forced to the
+// disk: a power cut ends all processes, so no claim matters after it, and
+// tokens go on rising because they come from a clock whose high-water mark is
+// forced to the disk. Records are.
+//
+// A process that is stopped (SIGSTOP) in the few microseconds in which it
+// changes a file holds up the names that share a part of the folder with that
+// file, until it is continued or killed; calls of others end with their
+// context meanwhile.
+package filestore

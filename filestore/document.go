@@ -1,0 +1,111 @@
+package filestore
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/filestore/internal/disk"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+// document is the file of a queue. Its times are microseconds of the folder's
+// clock.
+type document struct {
+	Name string `json:"name"`
+	queue.Queue
+}
+
+// load reads a queue; there is none if its file is not there. Anything else
+// that can't be read is an error: to take it for no queue would grant twice.
+func (s *Store) load(sh *shard, file, name string) (raw []byte, q queue.Queue, err error) {
+	raw, err = sh.dir.Read(file, nil)
+	if disk.IsGone(err) {
+		return nil, q, nil
+	}
+	if err != nil {
+		return nil, q, err
+	}
+	d, err := decode(raw)
+	if err == nil && d.Name != name {
+		err = fmt.Errorf("it says it is the queue of %q", d.Name)
+	}
+	if err != nil {
+		return nil, q, damagedQueue(sh, file, err)
+	}
+	return raw, d.Queue, nil
+}
+
+var errEmpty = errors.New("it is empty")
+
+// damagedQueue is the error for a queue's file that does not hold a queue.
+func damagedQueue(sh *shard, file string, err error) error {
+	return driver.Permanent(fmt.Errorf("the queue's file %s/%s is damaged: %w; "+
+		"when nobody holds or waits for this name, delete the file", sh.dir.Path(), file, err))
+}
+
+func decode(raw []byte) (document, error) {
+	var d document
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return d, errEmpty
+	}
+	if err := json.Unmarshal(raw, &d); err != nil {
+		return d, err
+	}
+	held := int64(0)
+	for i := range d.Claims {
+		c := &d.Claims[i]
+		if err := driver.CheckID(c.ID); err != nil {
+			return d, err
+		}
+		if c.Session != "" && driver.CheckID(c.Session) != nil {
+			return d, fmt.Errorf("claim %s has the session %q", c.ID, c.Session)
+		}
+		if c.Units < 1 || c.Units > d.Limit {
+			return d, fmt.Errorf("claim %s has %d units of %d", c.ID, c.Units, d.Limit)
+		}
+		if c.Holding() {
+			held += c.Units
+		}
+	}
+	if held > d.Limit {
+		return d, fmt.Errorf("%d units of %d are held", held, d.Limit)
+	}
+	return d, nil
+}
+
+// save writes the queue if it is not what was loaded.
+func (s *Store) save(sh *shard, file, name string, loaded []byte, q *queue.Queue, now int64) error {
+	// The next token will be the clock's, so an empty queue need not be kept
+	// to remember the last one; see clockFile.
+	if len(q.Claims) == 0 && q.Last < now {
+		if loaded == nil {
+			return nil
+		}
+		return sh.dir.Remove(file)
+	}
+	raw, err := json.MarshalIndent(document{name, *q}, "", "  ")
+	if err != nil {
+		return err
+	}
+	raw = append(raw, '\n')
+	if bytes.Equal(raw, loaded) {
+		return nil
+	}
+	return s.put(sh, file, raw, loaded != nil, false)
+}
+
+// put writes a file aside and moves it to its place. The shard is locked, so
+// its name is enough for the file aside; what a crash leaves of that goes with
+// the session.
+func (s *Store) put(sh *shard, file string, raw []byte, replace, sync bool) error {
+	if err := s.home.Create(sh.aside, raw, sync); err != nil {
+		return gone(err)
+	}
+	if replace {
+		return s.home.Replace(sh.aside, sh.dir, file)
+	}
+	return gone(s.home.Move(sh.aside, sh.dir, file))
+}

@@ -1,0 +1,60 @@
+// Package disk is the little that filestore needs of a file system: files that
+// are read and replaced whole, and advisory locks.
+//
+// Everything is relative to an open folder. If the folder is moved away or
+// deleted, an operation meets that very folder or none, never another one that
+// took its place in the meantime.
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+)
+
+// ErrUnsupported: this system lacks what the package is made of.
+var ErrUnsupported = errors.New("a folder shared by processes is supported on Linux and macOS only")
+
+// Dir is an open folder. Its methods may be called at once, Close only last.
+type Dir struct {
+	fd   int
+	path string
+}
+
+// Path is what the folder was opened by.
+func (d *Dir) Path() string { return d.path }
+
+// Info is what Stat answers of a folder.
+type Info struct {
+	ID   ID
+	UID  int
+	Mode fs.FileMode
+}
+
+// ID tells a file or folder from every other that exists at the same time.
+type ID struct{ dev, ino uint64 }
+
+// File is an open file that locks are put on. A lock ends with the process
+// that opened the file, however the process ends.
+type File struct {
+	fd   int
+	path string
+}
+
+// pathError names the file that op failed on.
+func pathError(op, dir, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: filepath.Join(dir, name), Err: err}
+}
+
+// IsGone reports whether err says that a file or folder is not there.
+func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// IsHopeless reports whether err is one that repeating does not mend.
+func IsHopeless(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) ||
+		errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, ErrUnsupported)
+}

@@ -1,0 +1,284 @@
+//go:build linux || darwin
+
+package disk
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// retry repeats f while a signal interrupts it.
+func retry(f func() error) error {
+	for {
+		if err := f(); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func openat(dir int, name string, flags int) (fd int, err error) {
+	err = retry(func() error {
+		// Close-on-exec: a child must not keep a lock of ours alive.
+		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0o600)
+		return err
+	})
+	return fd, err
+}
+
+// Open opens a folder. Symbolic links on the way are followed.
+func Open(path string) (*Dir, error) {
+	fd, err := openat(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, pathError("open", path, "", err)
+	}
+	return &Dir{fd, path}, nil
+}
+
+// Open opens a folder inside this one.
+func (d *Dir) Open(name string) (*Dir, error) {
+	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, pathError("open", d.path, name, err)
+	}
+	return &Dir{fd, filepath.Join(d.path, name)}, nil
+}
+
+// Make opens a folder inside this one, which it makes if need be.
+func (d *Dir) Make(name string) (*Dir, error) {
+	err := retry(func() error { return unix.Mkdirat(d.fd, name, 0o700) })
+	if err != nil && err != unix.EEXIST {
+		return nil, pathError("mkdir", d.path, name, err)
+	}
+	return d.Open(name)
+}
+
+func (d *Dir) Close() error { return unix.Close(d.fd) }
+
+// Stat tells what the open folder is.
+func (d *Dir) Stat() (Info, error) {
+	var st unix.Stat_t
+	if err := retry(func() error { return unix.Fstat(d.fd, &st) }); err != nil {
+		return Info{}, pathError("stat", d.path, "", err)
+	}
+	return info(&st), nil
+}
+
+// StatPath tells what lies at path now.
+func StatPath(path string) (Info, error) {
+	var st unix.Stat_t
+	if err := retry(func() error { return unix.Stat(path, &st) }); err != nil {
+		return Info{}, pathError("stat", path, "", err)
+	}
+	return info(&st), nil
+}
+
+func info(st *unix.Stat_t) Info {
+	return Info{ID{uint64(st.Dev), uint64(st.Ino)}, int(st.Uid), fs.FileMode(st.Mode & 0o777)}
+}
+
+// Read appends the content of a file to buf.
+func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
+	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW)
+	if err != nil {
+		return buf, pathError("open", d.path, name, err)
+	}
+	defer unix.Close(fd)
+	for {
+		if cap(buf)-len(buf) < 512 {
+			buf = append(buf, make([]byte, max(2048, len(buf)))...)[:len(buf)]
+		}
+		var n int
+		err := retry(func() (err error) {
+			n, err = unix.Read(fd, buf[len(buf):cap(buf)])
+			return err
+		})
+		if err != nil {
+			return buf, pathError("read", d.path, name, err)
+		}
+		if n <= 0 {
+			return buf, nil
+		}
+		buf = buf[:len(buf)+n]
+	}
+}
+
+// Create writes a new file; what a crash may have left under that name is
+// removed. With sync it is on the disk when Create returns.
+func (d *Dir) Create(name string, data []byte, sync bool) error {
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW
+	fd, err := openat(d.fd, name, flags)
+	if err == unix.EEXIST {
+		// Not truncated: file systems take that for a file being rewritten in
+		// place, and write it to the disk at once.
+		if err := d.Remove(name); err != nil && !IsGone(err) {
+			return err
+		}
+		fd, err = openat(d.fd, name, flags)
+	}
+	if err != nil {
+		return pathError("create", d.path, name, err)
+	}
+	err = write(fd, data)
+	if err == nil && sync {
+		err = retry(func() error { return unix.Fsync(fd) })
+	}
+	if cerr := unix.Close(fd); err == nil && cerr != unix.EINTR {
+		err = cerr
+	}
+	return pathError("write", d.path, name, err)
+}
+
+func write(fd int, data []byte) error {
+	for len(data) > 0 {
+		var n int
+		err := retry(func() (err error) {
+			n, err = unix.Write(fd, data)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return io.ErrShortWrite
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+// Touch makes an empty file, unless there is one, and nothing else: whoever
+// watches the folder sees the making.
+func (d *Dir) Touch(name string) error {
+	fd, err := openat(d.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW)
+	if err != nil {
+		return pathError("create", d.path, name, err)
+	}
+	return pathError("close", d.path, name, unix.Close(fd))
+}
+
+// Move puts a file into another folder, in the place of what is there.
+func (d *Dir) Move(name string, to *Dir, target string) error {
+	err := retry(func() error { return unix.Renameat(d.fd, name, to.fd, target) })
+	return pathError("rename", to.path, target, err)
+}
+
+// Replace is Move for a target that is there already: at any instant the
+// target is either the old or the new file.
+func (d *Dir) Replace(name string, to *Dir, target string) error {
+	// A rename over a file makes ext4 and others write the new one to the disk
+	// at once, which takes longer than all the rest; exchanging the two does not.
+	if err := exchange(d.fd, name, to.fd, target); err != nil {
+		return d.Move(name, to, target)
+	}
+	_ = d.Remove(name) // the old file; if it stays, the next Create removes it
+	return nil
+}
+
+// Remove deletes a file.
+func (d *Dir) Remove(name string) error {
+	return pathError("remove", d.path, name, retry(func() error { return unix.Unlinkat(d.fd, name, 0) }))
+}
+
+// RemoveDir deletes an empty folder.
+func (d *Dir) RemoveDir(name string) error {
+	return pathError("remove", d.path, name, retry(func() error { return unix.Unlinkat(d.fd, name, unix.AT_REMOVEDIR) }))
+}
+
+// Sync puts the names in the folder on the disk.
+func (d *Dir) Sync() error {
+	return pathError("sync", d.path, "", retry(func() error { return unix.Fsync(d.fd) }))
+}
+
+// Names yields what is in the folder.
+func (d *Dir) Names() iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		fd, err := openat(d.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY)
+		if err != nil {
+			yield("", pathError("open", d.path, "", err))
+			return
+		}
+		f := os.NewFile(uintptr(fd), d.path)
+		defer f.Close()
+		for {
+			names, err := f.Readdirnames(512)
+			for _, name := range names {
+				if !yield(name, nil) {
+					return
+				}
+			}
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield("", err)
+				return
+			}
+		}
+	}
+}
+
+// Modified is when a file was last written or touched, by the wall clock.
+func (d *Dir) Modified(name string) (time.Time, error) {
+	var st unix.Stat_t
+	err := retry(func() error { return unix.Fstatat(d.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if err != nil {
+		return time.Time{}, pathError("stat", d.path, name, err)
+	}
+	return time.Unix(st.Mtim.Unix()), nil
+}
+
+// Handle opens the folder once more, for a lock.
+func (d *Dir) Handle() (*File, error) {
+	fd, err := openat(d.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, pathError("open", d.path, "", err)
+	}
+	return &File{fd, d.path}, nil
+}
+
+// File opens a file for a lock.
+func (d *Dir) File(name string) (*File, error) {
+	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, pathError("open", d.path, name, err)
+	}
+	return &File{fd, filepath.Join(d.path, name)}, nil
+}
+
+// TryLock takes the lock, for itself alone or shared, and reports whether it
+// could.
+func (f *File) TryLock(shared bool) (bool, error) {
+	how := unix.LOCK_EX
+	if shared {
+		how = unix.LOCK_SH
+	}
+	err := retry(func() error { return unix.Flock(f.fd, how|unix.LOCK_NB) })
+	if err == unix.EWOULDBLOCK {
+		return false, nil
+	}
+	return err == nil, pathError("lock", f.path, "", err)
+}
+
+// Unlock gives the lock back: at once, even if a child that is being started
+// still has a copy of the open file.
+func (f *File) Unlock() error {
+	return pathError("unlock", f.path, "", retry(func() error { return unix.Flock(f.fd, unix.LOCK_UN) }))
+}
+
+// Removed reports whether the file's name was deleted since it was opened.
+func (f *File) Removed() (bool, error) {
+	var st unix.Stat_t
+	if err := retry(func() error { return unix.Fstat(f.fd, &st) }); err != nil {
+		return false, pathError("stat", f.path, "", err)
+	}
+	return st.Nlink == 0, nil
+}
+
+func (f *File) Close() error { return unix.Close(f.fd) }

@@ -1,0 +1,236 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/filestore/internal/disk"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+// recheckEvery is how often a call that waits for a record's change looks at
+// it although the file system would tell.
+const recheckEvery = time.Second
+
+// recordFile is the file of a record. Its times are microseconds of the
+// folder's clock, and so are versions: they rise even over a deletion.
+type recordFile struct {
+	Name    string  `json:"name"`
+	Version int64   `json:"version"`
+	Expires int64   `json:"expires,omitempty"`
+	Text    *string `json:"text,omitempty"`   // the value, if it is text
+	Bytes   []byte  `json:"base64,omitempty"` // else
+	// Deleted: there is no record, but the clock has not passed its version.
+	Deleted bool `json:"deleted,omitempty"`
+}
+
+func (f *recordFile) value() []byte {
+	if f.Text != nil {
+		return []byte(*f.Text)
+	}
+	return f.Bytes
+}
+
+// record is what others see of the file at now.
+func (f *recordFile) record(name string, now int64) driver.Record {
+	if f.Version == 0 || f.Deleted || f.Expires != 0 && f.Expires <= now {
+		return driver.Record{Name: name}
+	}
+	r := driver.Record{Name: name, Value: f.value(), Version: f.Version}
+	if f.Expires != 0 {
+		r.TTL = queue.Span(f.Expires - now)
+	}
+	return r
+}
+
+// loadRecord reads a record's file; the zero value if it is not there.
+func (s *Store) loadRecord(sh *shard, file string) (f recordFile, err error) {
+	raw, err := sh.dir.Read(file, nil)
+	if disk.IsGone(err) {
+		return f, nil
+	}
+	if err != nil {
+		return f, err
+	}
+	err = json.Unmarshal(raw, &f)
+	switch {
+	case err != nil:
+	case fileName(f.Name) != file:
+		err = fmt.Errorf("it says it is the record %q", f.Name)
+	case f.Version <= 0 || !f.Deleted && f.value() == nil:
+		err = fmt.Errorf("it has no version or no value")
+	}
+	if err != nil {
+		return recordFile{}, driver.Permanent(fmt.Errorf("the record's file %s/%s is damaged: %w; "+
+			"delete the file if its value can be missed", sh.dir.Path(), file, err))
+	}
+	return f, nil
+}
+
+// Load implements [driver.Store].
+func (s *Store) Load(ctx context.Context, name string) (driver.Record, error) {
+	none := driver.Record{Name: name}
+	end, err := s.beginName(ctx, "load", name)
+	if err != nil {
+		return none, err
+	}
+	defer end()
+	sh, err := s.records.shard(shardOf(name))
+	if err != nil {
+		return none, fmt.Errorf("load %q: %w", name, hopeless(err))
+	}
+	return s.loadNow(sh, name)
+}
+
+func (s *Store) loadNow(sh *shard, name string) (driver.Record, error) {
+	err := sh.present()
+	var f recordFile
+	if err == nil {
+		f, err = s.loadRecord(sh, fileName(name))
+	}
+	if err != nil {
+		return driver.Record{Name: name}, fmt.Errorf("load %q: %w", name, hopeless(err))
+	}
+	return f.record(name, s.clock.now()), nil
+}
+
+// CompareAndSwap implements [driver.Store]. The value is on the disk when it
+// returns.
+func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
+	end, err := s.beginName(ctx, "compare and swap", r.Name)
+	if err != nil {
+		return driver.Record{}, err
+	}
+	defer end()
+	sh, err := s.records.shard(shardOf(r.Name))
+	if err == nil {
+		r, err = s.swap(ctx, sh, r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("compare and swap %q: %w", r.Name, hopeless(err))
+	}
+	return r, nil
+}
+
+func (s *Store) swap(ctx context.Context, sh *shard, r driver.Record) (driver.Record, error) {
+	none := driver.Record{Name: r.Name}
+	if err := sh.take(ctx); err != nil {
+		return none, err
+	}
+	defer sh.drop()
+	if err := sh.present(); err != nil {
+		return none, err
+	}
+	file := fileName(r.Name)
+	old, err := s.loadRecord(sh, file)
+	if err != nil {
+		return none, err
+	}
+	now, err := s.time(ctx)
+	if err != nil {
+		return none, err
+	}
+	have := old.record(r.Name, now)
+	if have.Version != r.Version {
+		return have, driver.ErrConflict
+	}
+	defer s.values.Ring(filepath.Join(sh.dir.Path(), file))
+	f := recordFile{Name: r.Name, Version: max(old.Version+1, now)}
+	if r.Value == nil {
+		if old.Version < now {
+			if old.Version != 0 {
+				err = sh.dir.Remove(file)
+			}
+			return none, err
+		}
+		f.Version, f.Deleted, r = old.Version, true, none
+	} else {
+		f.set(r.Value)
+		if r.TTL > 0 {
+			f.Expires = now + queue.Micros(r.TTL)
+		}
+		r.Version = f.Version
+		r.Value = bytes.Clone(r.Value)
+	}
+	raw, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return none, err
+	}
+	if err := s.put(sh, file, append(raw, '\n'), old.Version != 0, true); err != nil {
+		return none, err
+	}
+	return r, sh.dir.Sync()
+}
+
+// set keeps text readable.
+func (f *recordFile) set(value []byte) {
+	if utf8.Valid(value) {
+		text := string(value)
+		f.Text = &text
+	} else {
+		f.Bytes = value
+	}
+}
+
+// WaitChange implements [driver.Store].
+func (s *Store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
+	none := driver.Record{Name: name}
+	end, err := s.beginName(ctx, "wait for a change of", name)
+	if err != nil {
+		return none, err
+	}
+	defer end()
+	sh, err := s.records.shard(shardOf(name))
+	if err != nil {
+		return none, fmt.Errorf("wait for a change of %q: %w", name, hopeless(err))
+	}
+	bell, unsubscribe := s.values.Subscribe(filepath.Join(sh.dir.Path(), fileName(name)))
+	defer unsubscribe()
+	every, unwatch := s.watchRecords(sh)
+	defer unwatch()
+	t := time.NewTimer(every)
+	defer t.Stop()
+	for {
+		if err := s.check(ctx, "wait for a change of", name); err != nil {
+			return none, err
+		}
+		r, err := s.loadNow(sh, name)
+		if err != nil || r.Version != version {
+			return r, err
+		}
+		t.Reset(every)
+		if r.TTL > 0 {
+			t.Reset(min(every, r.TTL))
+		}
+		select {
+		case <-bell:
+		case <-t.C:
+		case <-ctx.Done():
+		case <-s.closed:
+		}
+	}
+}
+
+// sweepRecord removes a record that has run out.
+func (s *Store) sweepRecord(ctx context.Context, e entry) {
+	litter := func() bool {
+		f, err := s.loadRecord(e.shard, e.name)
+		now := s.clock.now()
+		return err == nil && f.Version != 0 && f.Version < now && f.record("", now).Version == 0
+	}
+	if !litter() || e.shard.take(ctx) != nil {
+		return
+	}
+	defer e.shard.drop()
+	if e.shard.present() == nil && litter() {
+		_ = e.shard.dir.Remove(e.name)
+	}
+}
+
+var _ driver.Store = (*Store)(nil)

@@ -1,0 +1,336 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/filestore/internal/disk"
+	"github.com/pawl-go/pawl/internal/clock"
+	"github.com/pawl-go/pawl/internal/queue"
+	"github.com/pawl-go/pawl/internal/wake"
+)
+
+// openPatience bounds Open, which takes no context.
+const openPatience = 10 * time.Second
+
+// Store is a [driver.Store] in a folder. It is the client that the folder's
+// other users see: when it is closed, or its process ends, its claims end.
+type Store struct {
+	clock    timebase
+	newWatch func() (*fsnotify.Watcher, error)
+
+	root     *disk.Dir
+	folder   *lock // on root: sessions come and go, the clock is set
+	queues   table
+	records  table
+	sessions *disk.Dir
+
+	id   string     // of the session
+	home *disk.Dir  // the session's folder, also for files written aside
+	self *disk.File // the session's file, locked until Close
+
+	claims wake.Hub // by claim id
+	values wake.Hub // by the record's file
+	mail   mailbox
+
+	mu     sync.Mutex
+	calls  sync.WaitGroup // under way
+	next   int            // key of the next listener
+	listen map[int]func(driver.Notice)
+	closed chan struct{}
+	close  func()
+
+	work sync.WaitGroup // goroutines of the store
+}
+
+// machine is what a Store knows of the machine; tests put another in.
+type machine struct {
+	boot     string
+	uptime   func() time.Duration
+	wall     func() time.Time
+	network  func(*disk.Dir) (string, error)
+	newWatch func() (*fsnotify.Watcher, error)
+}
+
+// Open opens the folder, and makes it if need be. The errors say what is wrong
+// with a folder that can't be used: it is on a network file system, belongs to
+// somebody else, can be written by others, or is damaged. On systems other
+// than Linux and macOS the error is driver.ErrUnsupported.
+func Open(dir string) (*Store, error) {
+	c, err := clock.Open()
+	if errors.Is(err, clock.ErrUnsupported) {
+		err = fmt.Errorf("%w: %w", driver.ErrUnsupported, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the folder %q: %w", dir, err)
+	}
+	return open(dir, machine{c.Boot, c.Now, time.Now, (*disk.Dir).Network, fsnotify.NewWatcher})
+}
+
+func open(dir string, m machine) (*Store, error) {
+	s := &Store{
+		newWatch: m.newWatch,
+		listen:   make(map[int]func(driver.Notice)),
+		closed:   make(chan struct{}),
+	}
+	s.clock.boot, s.clock.uptime = m.boot, m.uptime
+	s.close = sync.OnceFunc(func() { close(s.closed) })
+	s.queues.closed, s.records.closed = s.closed, s.closed
+	if err := s.open(dir, m); err != nil {
+		s.release()
+		return nil, fmt.Errorf("open the folder %q: %w", dir, hopeless(err))
+	}
+	s.work.Go(s.sweep)
+	return s, nil
+}
+
+func (s *Store) open(dir string, m machine) error {
+	if dir == "" {
+		return fmt.Errorf("%w folder: its name is empty", driver.ErrInvalid)
+	}
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	if s.root, err = disk.Open(path); err != nil {
+		return err
+	}
+	if err := s.checkFolder(m); err != nil {
+		return err
+	}
+	if s.folder, err = newLock(s.root, s.closed); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openPatience)
+	defer cancel()
+	if err := s.folder.take(ctx); err != nil {
+		return err
+	}
+	defer s.folder.drop()
+	if s.queues.dir, err = s.root.Make("queues"); err != nil {
+		return err
+	}
+	if s.records.dir, err = s.root.Make("records"); err != nil {
+		return err
+	}
+	if s.sessions, err = s.root.Make("sessions"); err != nil {
+		return err
+	}
+	if err := s.setClock(m.wall()); err != nil {
+		return err
+	}
+	if err := s.sweepSessions(); err != nil {
+		return err
+	}
+	return s.startSession()
+}
+
+func (s *Store) checkFolder(m machine) error {
+	info, err := s.root.Stat()
+	if err != nil {
+		return err
+	}
+	// Somebody else's files could not be read or written, or not by them.
+	if me := os.Geteuid(); info.UID != me {
+		return driver.Permanent(fmt.Errorf("it belongs to user %d, and this process runs as user %d: "+
+			"choose a folder of your own; users who share locks need a server", info.UID, me))
+	}
+	if info.Mode&0o022 != 0 {
+		return driver.Permanent(fmt.Errorf("others can write to it (mode %04o), and so take any lock: chmod 700 it", info.Mode))
+	}
+	kind, err := m.network(s.root)
+	if err != nil {
+		return err
+	}
+	if kind != "" {
+		return driver.Permanent(fmt.Errorf("it is on a file system shared over a network or with another machine (%s), "+
+			"where locks and clocks can't be relied on: choose a folder on a local disk, or a server such as Redis to share locks between machines", kind))
+	}
+	return nil
+}
+
+// Close implements [driver.Store]. It ends the claims of this Store.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.close()
+	s.mu.Unlock()
+	s.calls.Wait()
+	s.work.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.release()
+	return nil
+}
+
+// release closes what open has opened; it may be called again.
+func (s *Store) release() {
+	if s.root == nil {
+		return
+	}
+	if s.sessions != nil {
+		s.endSession()
+		s.sessions.Close()
+	}
+	if s.records.dir != nil {
+		s.records.close()
+	}
+	if s.queues.dir != nil {
+		s.queues.close()
+	}
+	if s.folder != nil {
+		s.folder.file.Close()
+	}
+	s.root.Close()
+	s.root = nil
+}
+
+// begin checks that a call may go on, ctx first, then the store, and counts it
+// until the function it answers is called: Close waits for it, because what it
+// closes must not be in use.
+func (s *Store) begin(ctx context.Context, what, name string) (func(), error) {
+	if err := s.check(ctx, what, name); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosed() {
+		return nil, fmt.Errorf("%s %q: %w", what, name, driver.ErrClosed)
+	}
+	s.calls.Add(1)
+	return s.calls.Done, nil
+}
+
+// check is begin for calls that go on after waiting.
+func (s *Store) check(ctx context.Context, what, name string) error {
+	err := ctx.Err()
+	if err == nil && s.isClosed() {
+		err = driver.ErrClosed
+	}
+	if err != nil {
+		return fmt.Errorf("%s %q: %w", what, name, err)
+	}
+	return nil
+}
+
+func (s *Store) isClosed() bool {
+	select {
+	case <-s.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// hopeless marks the errors that repeating does not mend.
+func hopeless(err error) error {
+	if disk.IsHopeless(err) {
+		return driver.Permanent(err)
+	}
+	return err
+}
+
+// change runs f on the queue of name, saves what it made of it, and tells those
+// whom that concerns. An error of change means that nothing was changed.
+func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Queue, *queue.Op)) error {
+	o := &queue.Op{Session: s.id}
+	err := s.locked(ctx, name, func(sh *shard) error {
+		now, err := s.time(ctx)
+		if err != nil {
+			return err
+		}
+		file := fileName(name)
+		raw, q, err := s.load(sh, file, name)
+		if err != nil {
+			return err
+		}
+		o.Now = now
+		dead := s.prober()
+		o.Reachable = func(c *queue.Claim) bool { return !dead(c.Session) }
+		f(&q, o)
+		return s.save(sh, file, name, raw, &q, now)
+	})
+	if err != nil {
+		return fmt.Errorf("%s %q: %w", what, name, hopeless(err))
+	}
+	s.tell(o.Signals) // not under the lock, which those who wake up may need
+	return nil
+}
+
+func (s *Store) locked(ctx context.Context, name string, f func(*shard) error) error {
+	sh, err := s.queues.shard(shardOf(name))
+	if err != nil {
+		return err
+	}
+	if err := sh.take(ctx); err != nil {
+		return err
+	}
+	defer sh.drop()
+	if err := sh.present(); err != nil {
+		return err
+	}
+	return f(sh)
+}
+
+// peek reads the queue of name as it is now, without the lock: files are
+// replaced whole.
+func (s *Store) peek(name string) (queue.Queue, error) {
+	sh, err := s.queues.shard(shardOf(name))
+	if err != nil {
+		return queue.Queue{}, err
+	}
+	if err := sh.present(); err != nil {
+		return queue.Queue{}, err
+	}
+	_, q, err := s.load(sh, fileName(name), name)
+	return q, err
+}
+
+// overdue reports whether time or death has something to change in the queue,
+// as far as it matters to the claim id.
+func (s *Store) overdue(q *queue.Queue, now int64, id string) bool {
+	next := q.NextExpiry()
+	return next != 0 && next <= now || s.blockedByDead(q, id, s.prober())
+}
+
+// blockedByDead reports whether a dead client's claim stands in the way of the
+// claim id, or of one that would come next. It asks about those who hold and
+// about the one that waits just before: whoever that is, if alive, asks about
+// the one before in turn.
+func (s *Store) blockedByDead(q *queue.Queue, id string, dead func(string) bool) bool {
+	before := ""
+	passed := false
+	for i := range q.Claims {
+		c := &q.Claims[i]
+		switch {
+		case c.ID == id:
+			passed = true
+		case c.Lingering:
+		case c.Holding():
+			if dead(c.Session) {
+				return true
+			}
+		case !passed:
+			before = c.Session
+		}
+	}
+	return dead(before)
+}
+
+// bury drops the claims of dead clients if any stands in the way of id.
+func (s *Store) bury(q *queue.Queue, o *queue.Op, id string) {
+	dead := s.prober()
+	if s.blockedByDead(q, id, dead) {
+		o.Drop(q, func(c *queue.Claim) bool { return c.ID != id && dead(c.Session) })
+	}
+}

@@ -1,0 +1,177 @@
+package filestore
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl/filestore/internal/disk"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+// A queue's file goes when its last claim leaves. What stays is what nobody
+// asks for any more: claims of clients that were killed, that ran out, or that
+// lingered; and records that ran out. Whoever has the folder open looks for
+// them, one process a minute.
+const (
+	sweptName  = "swept"
+	sweepEvery = time.Minute
+	// sweepBudget bounds the work of one round; the next one starts elsewhere.
+	sweepBudget = time.Second
+)
+
+// sweep cleans up until the store is closed.
+func (s *Store) sweep() {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.closed:
+			return
+		case <-t.C:
+		}
+		if s.sweepDue() {
+			s.sweepFolder(sweepBudget)
+		}
+		t.Reset(sweepEvery)
+	}
+}
+
+// sweepDue reports whether nobody has swept for a minute, and says that
+// somebody does now. If two do, nothing is lost.
+func (s *Store) sweepDue() bool {
+	at, err := s.root.Modified(sweptName)
+	if err == nil {
+		if age := time.Since(at); age >= 0 && age < sweepEvery-time.Second {
+			return false
+		}
+	} else if !disk.IsGone(err) {
+		return false
+	}
+	return s.root.Create(sweptName, nil, false) == nil
+}
+
+// sweepFolder is one round. Errors are left to those who use the file: a round
+// has nobody to tell.
+func (s *Store) sweepFolder(budget time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), budget)
+	defer cancel()
+	if s.folder.take(ctx) == nil {
+		_ = s.sweepSessions()
+		s.folder.drop()
+	}
+	dead := s.prober()
+	for f, err := range s.queues.files() {
+		if err != nil || s.check(ctx, "sweep", "") != nil {
+			return
+		}
+		name, q, err := s.loadFile(f)
+		if err == nil && s.litter(&q, dead) {
+			_ = s.change(ctx, "sweep", name, func(q *queue.Queue, o *queue.Op) {
+				o.Look(q)
+				s.bury(q, o, "")
+			})
+		}
+	}
+	for f, err := range s.records.files() {
+		if err != nil || s.check(ctx, "sweep", "") != nil {
+			return
+		}
+		s.sweepRecord(ctx, f)
+	}
+}
+
+// litter reports whether a queue has something to clean up.
+func (s *Store) litter(q *queue.Queue, dead func(string) bool) bool {
+	now := s.clock.now()
+	if len(q.Claims) == 0 {
+		return q.Last < now
+	}
+	return q.NextExpiry() <= now || s.blockedByDead(q, "", dead)
+}
+
+// entry is a file of a table.
+type entry struct {
+	shard *shard
+	name  string
+}
+
+// files yields the files of a table, beginning with any shard.
+func (t *table) files() iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		start := rand.IntN(shards)
+		for i := range shards {
+			sh, err := t.existing((start + i) % shards)
+			if err != nil {
+				yield(entry{}, err)
+				return
+			}
+			if sh == nil {
+				continue
+			}
+			if err := sh.present(); err != nil {
+				yield(entry{}, err)
+				return
+			}
+			for name, err := range sh.dir.Names() {
+				if err == nil && !strings.HasSuffix(name, suffix) {
+					continue
+				}
+				if !yield(entry{sh, name}, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// loadFile reads a queue's file without knowing the name; the queue of a file
+// that went in the meantime is empty.
+func (s *Store) loadFile(f entry) (string, queue.Queue, error) {
+	raw, err := f.shard.dir.Read(f.name, nil)
+	if disk.IsGone(err) {
+		return "", queue.Queue{}, nil
+	}
+	if err != nil {
+		return "", queue.Queue{}, hopeless(err)
+	}
+	d, err := decode(raw)
+	if err == nil && fileName(d.Name) != f.name {
+		err = fmt.Errorf("it says it is the queue of %q", d.Name)
+	}
+	if err != nil {
+		return "", queue.Queue{}, damagedQueue(f.shard, f.name, err)
+	}
+	return d.Name, d.Queue, nil
+}
+
+// afterBoot removes the queues that a boot has ended, before anybody uses the
+// folder in this boot: all but those with claims that linger. The others'
+// clients are dead, and no token of theirs is later than the clock's mark.
+// Among them are files that a power cut left without their content.
+func (s *Store) afterBoot() error {
+	for f, err := range s.queues.files() {
+		if err != nil {
+			return err
+		}
+		raw, err := f.shard.dir.Read(f.name, nil)
+		if err != nil && !disk.IsGone(err) {
+			return err
+		}
+		d, err := decode(raw)
+		lingers := false
+		for _, c := range d.Claims {
+			lingers = lingers || c.Lingering
+		}
+		if err == nil && lingers {
+			continue
+		}
+		if err := f.shard.dir.Remove(f.name); err != nil && !disk.IsGone(err) {
+			return err
+		}
+	}
+	return nil
+}

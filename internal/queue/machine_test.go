@@ -1,0 +1,502 @@
+package queue
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// TestRules runs random operations on a queue, as a store would, and checks
+// after each what must always be true.
+func TestRules(t *testing.T) {
+	for range 20 { // of 100 each
+		rapid.Check(t, run)
+	}
+}
+
+func run(t *rapid.T) {
+	m := &machine{now: rapid.Int64Range(1, 1<<50).Draw(t, "start"), owners: make(map[string]*owner)}
+	t.Repeat(map[string]func(*rapid.T){
+		"enter":  m.enter,
+		"enter2": m.enter, // more often than the others
+		"renew":  m.renew,
+		"leave":  m.leave,
+		"resize": m.resize,
+		"break":  m.breakUp,
+		"drop":   m.drop,
+		"look":   func(t *rapid.T) { m.do(t, "", func(o *Op) { o.Look(&m.q) }) },
+		"time":   m.time,
+		"use":    m.use,
+		"forget": m.forget,
+	})
+}
+
+// machine is a queue with those who use it.
+type machine struct {
+	q   Queue
+	now int64
+
+	owners map[string]*owner // by claim id
+	ghosts []*owner          // were broken, and do not know yet
+	top    int64             // the highest token used so far
+	grants int64
+	breaks int64
+}
+
+// owner is what the owner of a claim knows and does.
+type owner struct {
+	token, granted int64
+	spare          bool  // may use spare tokens
+	used           int64 // highest
+	ends           int64 // believes to hold until then
+	below          int64 // a ghost's tokens must stay below this, the next grant's
+}
+
+func (w *owner) may(now int64) int64 {
+	if !w.spare {
+		return w.used
+	}
+	return max(w.used, w.token+min(Spare, now-w.granted))
+}
+
+var (
+	genID    = rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h"})
+	genLimit = rapid.SampledFrom([]int64{1, 1, 3, 3, 3, 4})
+	genTTL   = rapid.Int64Range(1, 400)
+)
+
+func clone(q Queue) Queue {
+	q.Claims = slices.Clone(q.Claims)
+	return q
+}
+
+func same(a, b Queue) bool {
+	return a.Last == b.Last && a.Limit == b.Limit && slices.Equal(a.Claims, b.Claims)
+}
+
+// do runs one operation on the queue as a store has loaded it, for the claim
+// self, and checks everything.
+func (m *machine) do(t *rapid.T, self string, f func(o *Op)) {
+	text, err := json.Marshal(m.q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var loaded Queue
+	if err := json.Unmarshal(text, &loaded); err != nil {
+		t.Fatal(err)
+	}
+	if !same(loaded, m.q) {
+		t.Fatalf("saved and loaded, %+v became %+v", m.q, loaded)
+	}
+	m.q = loaded
+	before := clone(m.q)
+	deaf := rapid.SliceOfNDistinct(genID, 0, 8, rapid.ID).Draw(t, "unreachable")
+	o := m.op(deaf)
+	f(o)
+	m.check(t, before, o, self, deaf)
+}
+
+func (m *machine) op(deaf []string) *Op {
+	return &Op{Now: m.now, Reachable: func(c *Claim) bool { return !slices.Contains(deaf, c.ID) }}
+}
+
+func (m *machine) check(t *rapid.T, before Queue, o *Op, self string, deaf []string) {
+	var granted, ungranted []string
+	var drawn []Claim
+	var used int64
+	front := true // no waiting claim seen yet
+	for i := range m.q.Claims {
+		c := &m.q.Claims[i]
+		if c.Expires <= m.now {
+			t.Fatalf("claim %s ran out at %d, it is %d", c.ID, c.Expires, m.now)
+		}
+		if c.Lingering && !c.Holding() {
+			t.Fatalf("claim %s lingers without holding", c.ID)
+		}
+		if c.Holding() {
+			used += c.Units
+		}
+		old := before.Find(c.ID)
+		if old != nil && old.Arrived == c.Arrived && old.Expires != c.Expires && c.ID != self {
+			t.Fatalf("claim %s ended at %d, ends at %d: only its own calls may change that", c.ID, old.Expires, c.Expires)
+		}
+		if c.Holding() && (old == nil || old.Token != c.Token) {
+			drawn = append(drawn, *c)
+			if old == nil || !old.Holding() || old.Expires <= m.now {
+				granted = append(granted, c.ID)
+			}
+		}
+	}
+	slices.SortFunc(drawn, func(a, b Claim) int { return cmp.Compare(a.Token, b.Token) })
+	for i := range drawn {
+		m.granted(t, &drawn[i])
+	}
+	if used > m.q.Limit {
+		t.Fatalf("%d units are held, the limit is %d: %+v", used, m.q.Limit, m.q.Claims)
+	}
+	for i := range m.q.Claims {
+		c := &m.q.Claims[i]
+		if c.Holding() {
+			if !slices.Contains(granted, c.ID) || c.Overtake {
+				continue
+			}
+			for _, e := range ungranted {
+				if e == self || !slices.Contains(deaf, e) || slices.Contains(deaf, c.ID) && c.ID != self {
+					t.Fatalf("claim %s was granted past %s: %+v", c.ID, e, m.q.Claims)
+				}
+			}
+			continue
+		}
+		ungranted = append(ungranted, c.ID)
+		if (front || c.Overtake) && used+c.Units <= m.q.Limit {
+			t.Fatalf("claim %s fits, but waits: %+v", c.ID, m.q)
+		}
+		front = false
+	}
+	m.order(t, before)
+	m.signals(t, o, self, granted)
+	if ahead := m.grants + m.breaks*(Spare+1); m.q.Last > m.now+ahead {
+		t.Fatalf("tokens are at %d, the clock at %d: only %d apart are explained", m.q.Last, m.now, ahead)
+	}
+	for id, w := range m.owners { // who was not told to go is dead or told by its own clock
+		if m.q.Find(id) == nil && w.ends <= m.now {
+			delete(m.owners, id)
+		}
+	}
+}
+
+// granted checks the token of a grant and notes what its owner may do.
+func (m *machine) granted(t *rapid.T, c *Claim) {
+	m.grants++
+	if c.Token <= m.top {
+		t.Fatalf("claim %s got token %d, but %d was used before", c.ID, c.Token, m.top)
+	}
+	if c.Token > m.q.Last {
+		t.Fatalf("claim %s got token %d, Last is %d", c.ID, c.Token, m.q.Last)
+	}
+	m.top = c.Token
+	for _, g := range m.ghosts {
+		g.below = min(g.below, c.Token)
+	}
+	if c.Lingering { // it left in that moment
+		return
+	}
+	m.owners[c.ID] = &owner{
+		token: c.Token, used: c.Token, granted: m.now, spare: c.Units == m.q.Limit, ends: c.Expires, below: 1<<63 - 1,
+	}
+}
+
+// order checks that claims keep their places.
+func (m *machine) order(t *rapid.T, before Queue) {
+	var stayed, were []string
+	for _, c := range m.q.Claims {
+		if old := before.Find(c.ID); old != nil && old.Arrived == c.Arrived {
+			stayed = append(stayed, c.ID)
+		} else if c.ID != m.q.Claims[len(m.q.Claims)-1].ID {
+			t.Fatalf("claim %s arrived, but not at the end", c.ID)
+		}
+	}
+	for _, c := range before.Claims {
+		if slices.Contains(stayed, c.ID) {
+			were = append(were, c.ID)
+		}
+	}
+	if !slices.Equal(stayed, were) {
+		t.Fatalf("the order was %v and is %v", were, stayed)
+	}
+}
+
+// signals checks that exactly those are told that hold now and did not ask.
+func (m *machine) signals(t *rapid.T, o *Op, self string, granted []string) {
+	var told []string
+	for _, s := range o.Signals {
+		c := m.q.Find(s.Claim.ID)
+		if s.Kind != Granted || c == nil { // granted by an expiry, and broken or dropped then
+			continue
+		}
+		told = append(told, c.ID)
+		if *c != s.Claim {
+			t.Fatalf("told of the grant %+v, which is %+v", s.Claim, c)
+		}
+	}
+	granted = slices.DeleteFunc(granted, func(id string) bool { return id == self })
+	slices.Sort(told)
+	slices.Sort(granted)
+	if !slices.Equal(told, granted) {
+		t.Fatalf("granted were %v, told are %v", granted, told)
+	}
+}
+
+// looked is the queue after what time alone has brought about.
+func (m *machine) looked(o *Op, self string) Queue {
+	q := clone(m.q)
+	(&Op{Now: m.now, Reachable: o.Reachable, self: self}).Look(&q)
+	return q
+}
+
+func (m *machine) enter(t *rapid.T) {
+	limit := genLimit.Draw(t, "limit")
+	if len(m.q.Claims) > 0 && rapid.IntRange(0, 9).Draw(t, "limit as it is") > 0 {
+		limit = m.q.Limit
+	}
+	c := Claim{ID: genID.Draw(t, "id"), Units: rapid.Int64Range(1, limit).Draw(t, "units"), Overtake: rapid.IntRange(0, 4).Draw(t, "overtake") == 0}
+	if rapid.Bool().Draw(t, "all") {
+		c.Units = limit
+	}
+	ttl, try := genTTL.Draw(t, "ttl"), rapid.Bool().Draw(t, "try")
+	m.do(t, c.ID, func(o *Op) {
+		was := m.looked(o, c.ID)
+		old := was.Find(c.ID)
+		plain, tried := clone(m.q), clone(m.q)
+		p := Op{Now: m.now, Reachable: o.Reachable}
+		wouldBe, _ := p.Enter(&plain, c, limit, ttl, false)
+		p = Op{Now: m.now, Reachable: o.Reachable}
+		triedTo, _ := p.Enter(&tried, c, limit, ttl, true)
+		if (wouldBe == driver.Holding) != (triedTo == driver.Holding) {
+			t.Fatalf("Enter answers %v, to try %v", wouldBe, triedTo)
+		}
+
+		st, err := o.Enter(&m.q, c, limit, ttl, try)
+		now := m.q.Find(c.ID)
+		var le *driver.LimitError
+		switch {
+		case old != nil && old.Lingering:
+			if st != driver.Gone || err != nil || *now != *old {
+				t.Fatalf("Enter of a lingering claim: %v, %v, %+v", st, err, now)
+			}
+			return
+		case old != nil:
+			want := *old
+			want.Expires = m.now + ttl
+			if st != stateOf(old) || err != nil || *now != want {
+				t.Fatalf("repeated Enter of %+v: %v, %v, %+v", old, st, err, now)
+			}
+		case len(was.Claims) > 0 && was.Limit != limit:
+			if !errors.As(err, &le) || le.Have != was.Limit || le.Want != limit || st != driver.Gone || now != nil {
+				t.Fatalf("Enter with limit %d where it is %d: %v, %v", limit, was.Limit, st, err)
+			}
+			return
+		case st == driver.Refused:
+			if !try || err != nil || now != nil {
+				t.Fatalf("refused: try is %v, error %v, %+v", try, err, now)
+			}
+			return
+		default:
+			if err != nil || now == nil || st != stateOf(now) || now.Expires != m.now+ttl || now.Arrived != m.now ||
+				now.Units != c.Units || m.q.Limit != limit || try && st != driver.Holding {
+				t.Fatalf("Enter %+v of %d: %v, %v, %+v", c, limit, st, err, now)
+			}
+		}
+		if w := m.owners[c.ID]; w != nil {
+			w.ends = now.Expires
+		}
+		again := clone(m.q)
+		p = Op{Now: m.now, Reachable: o.Reachable}
+		if s2, err := p.Enter(&again, c, limit, ttl, try); s2 != st || err != nil || !same(again, m.q) {
+			t.Fatalf("Enter answered %v, its repetition %v, %v, and made of %+v\n%+v", st, s2, err, m.q, again)
+		}
+	})
+}
+
+func (m *machine) renew(t *rapid.T) {
+	id, ttl := genID.Draw(t, "id"), genTTL.Draw(t, "ttl")
+	used := m.says(t, id)
+	m.do(t, id, func(o *Op) {
+		was := m.looked(o, id)
+		old := was.Find(id)
+		st := o.Renew(&m.q, id, ttl, used)
+		now := m.q.Find(id)
+		if old == nil || old.Lingering {
+			if st != driver.Gone || (now == nil) != (old == nil) || now != nil && *now != *old {
+				t.Fatalf("Renew of %+v: %v, %+v", old, st, now)
+			}
+			return
+		}
+		if st != stateOf(old) || now.Expires != m.now+ttl || now.Holding() && now.Used < used {
+			t.Fatalf("Renew of %+v: %v, %+v", old, st, now)
+		}
+		if w := m.owners[id]; w != nil {
+			w.ends = now.Expires
+		}
+	})
+}
+
+// says answers what a claim's owner says of its used tokens: the truth or
+// nothing.
+func (m *machine) says(t *rapid.T, id string) int64 {
+	if w := m.owners[id]; w != nil && rapid.Bool().Draw(t, "says") {
+		return w.used
+	}
+	return 0
+}
+
+func (m *machine) leave(t *rapid.T) {
+	id := genID.Draw(t, "id")
+	linger := max(0, rapid.Int64Range(-200, 200).Draw(t, "linger"))
+	var used int64
+	w := m.owners[id]
+	if w != nil && w.used > w.token {
+		used = w.used // 0 would mean that only the grant's own token was used
+	}
+	m.do(t, id, func(o *Op) {
+		was := m.looked(o, id)
+		old := was.Find(id)
+		st := o.Leave(&m.q, id, used, linger)
+		now := m.q.Find(id)
+		switch {
+		case old == nil:
+			if st != driver.Gone || now != nil {
+				t.Fatalf("Leave of a claim that is not there: %v, %+v", st, now)
+			}
+		case old.Lingering:
+			if *now != *old {
+				t.Fatalf("a repeated Leave made of %+v %+v", old, now)
+			}
+		case old.Holding() && linger > 0:
+			if st != driver.Holding || !now.Lingering || now.Expires != m.now+linger || now.Token != old.Token {
+				t.Fatalf("Leave of %+v with linger %d: %v, %+v", old, linger, st, now)
+			}
+		default:
+			if st != stateOf(old) || now != nil {
+				t.Fatalf("Leave of %+v: %v, %+v", old, st, now)
+			}
+		}
+		delete(m.owners, id)
+		after := clone(m.q)
+		if p := (Op{Now: m.now, Reachable: o.Reachable}); p.Leave(&after, id, used, linger) != driver.Gone && now == nil || !same(after, m.q) {
+			t.Fatalf("a repeated Leave made of %+v\n%+v", m.q, after)
+		}
+	})
+}
+
+func (m *machine) resize(t *rapid.T) {
+	id, units := genID.Draw(t, "id"), rapid.Int64Range(1, 5).Draw(t, "units")
+	var used int64
+	if w := m.owners[id]; w != nil {
+		used = w.used
+	}
+	m.do(t, id, func(o *Op) {
+		was := m.looked(o, id)
+		old := was.Find(id)
+		st := o.Resize(&m.q, id, units, used)
+		now := m.q.Find(id)
+		switch {
+		case old == nil || old.Lingering:
+			if st != driver.Gone {
+				t.Fatalf("Resize of %+v: %v", old, st)
+			}
+		case !old.Holding():
+			if st != driver.Waiting {
+				t.Fatalf("Resize of %+v: %v", old, st)
+			}
+		case was.used()-old.Units+units > was.Limit:
+			if st != driver.Refused || *now != *old {
+				t.Fatalf("Resize of %+v to %d: %v, %+v", old, units, st, now)
+			}
+		default:
+			if st != driver.Holding || now.Units != units || now.Expires != old.Expires ||
+				(now.Token != old.Token) != (units > old.Units) {
+				t.Fatalf("Resize of %+v to %d: %v, %+v", old, units, st, now)
+			}
+		}
+	})
+	if w, c := m.owners[id], m.q.Find(id); w != nil && c != nil {
+		w.spare = c.Units == m.q.Limit
+	}
+}
+
+func (m *machine) breakUp(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 {
+		t.Skip("not now")
+	}
+	m.do(t, "", func(o *Op) {
+		was := m.looked(o, "")
+		var want []string
+		for _, c := range was.Claims {
+			if c.Holding() {
+				want = append(want, c.ID)
+			}
+			if w := m.owners[c.ID]; w != nil && c.Holding() {
+				delete(m.owners, c.ID)
+				m.ghosts = append(m.ghosts, w)
+			}
+		}
+		var got, told []string
+		for _, c := range o.Break(&m.q) {
+			got = append(got, c.ID)
+			if now := m.q.Find(c.ID); now != nil {
+				t.Fatalf("broken, but there: %+v", now)
+			}
+		}
+		for _, s := range o.Signals {
+			if s.Kind == Broken {
+				told = append(told, s.Claim.ID)
+			}
+		}
+		if !slices.Equal(got, want) || !slices.Equal(told, want) {
+			t.Fatalf("holding were %v, broken %v, told %v", want, got, told)
+		}
+		m.breaks += int64(len(got))
+	})
+}
+
+func (m *machine) drop(t *rapid.T) {
+	dead := genID.Draw(t, "dead")
+	m.do(t, "", func(o *Op) {
+		was := m.looked(o, "")
+		old := was.Find(dead)
+		o.Drop(&m.q, func(c *Claim) bool { return c.ID == dead })
+		now := m.q.Find(dead)
+		if lingers := old != nil && old.Lingering; (now != nil) != lingers {
+			t.Fatalf("the client of %+v is dead: %+v", old, now)
+		}
+		if now == nil {
+			delete(m.owners, dead)
+		}
+	})
+}
+
+func (m *machine) time(t *rapid.T) {
+	switch rapid.IntRange(0, 9).Draw(t, "how long") {
+	case 0:
+		m.now += rapid.Int64Range(0, 2*Keep).Draw(t, "long")
+	default:
+		m.now += rapid.Int64Range(0, 150).Draw(t, "short")
+	}
+}
+
+// use lets every owner that believes to hold alone use spare tokens.
+func (m *machine) use(t *rapid.T) {
+	for _, id := range slices.Sorted(maps.Keys(m.owners)) {
+		w := m.owners[id]
+		if c := m.q.Find(id); w.ends > m.now && c != nil && c.Holding() && c.Expires > m.now {
+			w.used = rapid.Int64Range(w.used, w.may(m.now)).Draw(t, "used by "+id)
+			m.top = max(m.top, w.used)
+		}
+	}
+	for _, g := range m.ghosts {
+		if g.ends > m.now {
+			g.used = g.may(m.now)
+			if g.used >= g.below {
+				t.Fatalf("a broken owner that was not told yet uses token %d, the next holder has %d", g.used, g.below)
+			}
+		}
+	}
+}
+
+// forget drops an empty queue as soon as the rules allow it.
+func (m *machine) forget(t *rapid.T) {
+	if m.q.Disposable(m.now) && len(m.q.Claims) > 0 {
+		t.Fatalf("disposable with claims: %+v", m.q)
+	}
+	if m.q.Disposable(m.now) {
+		m.q = Queue{} // and what it knew of tokens
+	}
+}

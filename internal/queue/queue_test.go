@@ -53,6 +53,7 @@ func TestTokenAfterCrash(t *testing.T) {
 		{"client died", 1, 1, func(q *Queue) { at(1500).Drop(q, func(*Claim) bool { return true }) }, 100_000 + 500},
 		{"broken, and not told yet", 1, 1, func(q *Queue) { at(1500).Break(q) }, 100_000 + 4000},
 		{"had made room", 3, 3, func(q *Queue) { at(1500).Resize(q, "first", 1, 0) }, 100_000 + 500},
+		{"said what it used, and lingered", 1, 1, func(q *Queue) { at(1500).Leave(q, "first", 100_030, 2000) }, 100_000 + 30},
 		{"held beside others", 2, 3, func(q *Queue) { at(6000).Look(q) }, 100_000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -64,6 +65,16 @@ func TestTokenAfterCrash(t *testing.T) {
 				t.Errorf("the next token is %d, want %d", got, tt.want+1)
 			}
 		})
+	}
+}
+
+// Spare bounds how far tokens may run ahead of the clock after a Break.
+func TestSpareIsBounded(t *testing.T) {
+	var q Queue
+	enter(t, &q, at(1000), "first", 1, 1, 10*Spare, driver.Holding)
+	at(1001).Break(&q)
+	if want := 1000 + Spare; q.Last != want {
+		t.Errorf("Last is %d, want %d", q.Last, want)
 	}
 }
 
@@ -91,6 +102,19 @@ func TestUsedIsKept(t *testing.T) {
 	at(1010).Leave(&q, "first", 0, 0)
 	if q.Last != 1040 {
 		t.Errorf("Last is %d, want 1040", q.Last)
+	}
+
+	// What was said counts also where the clock was set back.
+	enter(t, &q, at(2000), "next", 2, 3, 100, driver.Holding)
+	at(2050).Renew(&q, "next", 100, 2040)
+	at(2010).Drop(&q, func(*Claim) bool { return true })
+	if q.Last != 2040 {
+		t.Errorf("Last is %d, want 2040", q.Last)
+	}
+	enter(t, &q, at(3000), "grows", 2, 3, 100, driver.Holding)
+	at(3001).Resize(&q, "grows", 3, 3040)
+	if got := q.Find("grows").Token; got != 3041 {
+		t.Errorf("token %d after 3040 was used", got)
 	}
 }
 
@@ -120,6 +144,7 @@ func TestUnreachable(t *testing.T) {
 		{"what is left", []int64{1, 2, 3}, []string{"a"}, []string{"other", "a", "b"}},
 		{"in front of a big one", []int64{2, 4, 1}, []string{"a"}, []string{"other", "a"}},
 		{"not behind a big one", []int64{4, 1}, []string{"a", "b"}, []string{"other"}},
+		{"none past one that does not fit", []int64{3, 1, 2}, []string{"a", "b"}, []string{"other", "c"}},
 		{"in order", []int64{3, 2, 1}, []string{"a", "b", "c"}, []string{"other", "a"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -135,6 +160,12 @@ func TestUnreachable(t *testing.T) {
 		var q Queue
 		o := &Op{Now: 1, Reachable: func(*Claim) bool { return false }}
 		enter(t, &q, o, "a", 1, 1, 10, driver.Holding)
+		enter(t, &q, at(2), "b", 1, 1, 100, driver.Waiting)
+		enter(t, &q, at(2), "c", 1, 1, 100, driver.Waiting)
+		o = &Op{Now: 20, Reachable: deaf("b")}
+		if st := o.Renew(&q, "b", 100, 0); st != driver.Holding {
+			t.Errorf("b renews as the name becomes free: %v", st)
+		}
 	})
 	t.Run("one that overtakes goes past one that does not fit", func(t *testing.T) {
 		q := fill(t, 4, 3, 2, 1)
@@ -253,6 +284,7 @@ func TestStatus(t *testing.T) {
 	}
 	h2 := q.Find("h2")
 	blocker := h2.Entry(11 * s / 2)
+	other := q.Find("h1").Entry(11 * s / 2)
 	if want := (driver.Entry{
 		ID: "h2", State: driver.Holding, Units: 1, Token: h2.Token, Owner: driver.Owner{Label: "two"},
 		Age: 4500 * time.Millisecond, Held: 4500 * time.Millisecond, TTL: 35500 * time.Millisecond,
@@ -279,6 +311,9 @@ func TestStatus(t *testing.T) {
 			State: driver.Holding, Token: q.Find("h1").Token, Behind: 3, Deadline: driver.Deadline(sent, time.Second),
 		}},
 		{"refused", status("x", driver.Refused, time.Second), driver.Status{State: driver.Refused, Blocker: &blocker}},
+		{"not resized", status("h2", driver.Refused, 0), driver.Status{
+			State: driver.Refused, Token: h2.Token, Behind: 3, Blocker: &other,
+		}},
 		{"gone", status("x", driver.Gone, time.Second), driver.Status{}},
 		{"gone, but lingering", status("h1", driver.Gone, time.Second), driver.Status{}},
 	} {

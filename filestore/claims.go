@@ -47,7 +47,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 
 // Wait implements [driver.Store].
 func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
-	end, err := s.beginName(ctx, "wait for", r.Name)
+	end, err := s.beginRef(ctx, "wait for", r)
 	if err != nil {
 		return driver.Status{}, err
 	}
@@ -105,7 +105,15 @@ func (s *Store) look(ctx context.Context, r driver.Ref) (st driver.Status, err e
 	return st, err
 }
 
-// beginName is begin for calls whose name was not checked yet.
+// beginRef is begin for calls about a claim.
+func (s *Store) beginRef(ctx context.Context, what string, r driver.Ref) (func(), error) {
+	if err := r.Check(); err != nil {
+		return nil, fmt.Errorf("%s %q: %w", what, r.Name, err)
+	}
+	return s.begin(ctx, what, r.Name)
+}
+
+// beginName is begin for calls about a name.
 func (s *Store) beginName(ctx context.Context, what, name string) (func(), error) {
 	if err := driver.CheckName(name); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
@@ -144,7 +152,7 @@ func (s *Store) renew(ctx context.Context, r driver.Ref) (st driver.Status, err 
 	if err := driver.CheckTTL(r.TTL); err != nil {
 		return st, fmt.Errorf("renew %q: %w", r.Name, err)
 	}
-	end, err := s.beginName(ctx, "renew", r.Name)
+	end, err := s.beginRef(ctx, "renew", r)
 	if err != nil {
 		return st, err
 	}
@@ -162,7 +170,7 @@ func (s *Store) renew(ctx context.Context, r driver.Ref) (st driver.Status, err 
 
 // Leave implements [driver.Store].
 func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err error) {
-	end, err := s.beginName(ctx, "leave", r.Name)
+	end, err := s.beginRef(ctx, "leave", r)
 	if err != nil {
 		return was, err
 	}
@@ -189,7 +197,7 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st drive
 	if err := driver.CheckUnits(units); err != nil {
 		return st, fmt.Errorf("resize %q: %w", r.Name, err)
 	}
-	end, err := s.beginName(ctx, "resize", r.Name)
+	end, err := s.beginRef(ctx, "resize", r)
 	if err != nil {
 		return st, err
 	}

@@ -24,7 +24,7 @@ const (
 // clock starts at the wall clock or at Mark, whichever is later.
 //
 // Invariant: no time that was used for anything is later than the Mark on the
-// disk. So the clock rises over reboots, even with a wall clock that fell back
+// disk, nor is a token drawn from it. So the clock rises over reboots, even with a wall clock that fell back
 // to 1970, and a queue need not be kept for the sake of its last token once
 // the clock has passed that.
 type clockFile struct {
@@ -78,7 +78,7 @@ func (s *Store) writeClock(f clockFile) error {
 	if err := s.root.Create(aside, append(b, '\n'), true); err != nil {
 		return err
 	}
-	if err := s.root.Move(aside, s.root, clockName); err != nil {
+	if err := s.root.Move(aside, clockName); err != nil {
 		return err
 	}
 	return s.root.Sync()
@@ -100,12 +100,12 @@ func (s *Store) setClock(wall time.Time) error {
 			return driver.Permanent(fmt.Errorf("%s is in use by session %s, but its clock was set for another boot or removed: "+
 				"the folder must not be shared between machines; end its users and delete it", s.root.Path(), live))
 		}
-		if err := s.afterBoot(); err != nil {
-			return err
-		}
 		now := wall.UnixMicro()
 		if f != nil {
 			now = max(now, f.Mark)
+		}
+		if err := s.afterBoot(now); err != nil {
+			return err
 		}
 		up := int64(s.clock.uptime() / time.Microsecond)
 		f = &clockFile{Format: clockFormat, Boot: s.clock.boot, Base: now - up, Mark: now + reserve}

@@ -11,6 +11,10 @@ import (
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
+// asideName is the file in a shard that is written before it takes the place
+// of another.
+const asideName = "aside"
+
 // document is the file of a queue. Its times are microseconds of the folder's
 // clock.
 type document struct {
@@ -20,7 +24,7 @@ type document struct {
 
 // load reads a queue; there is none if its file is not there. Anything else
 // that can't be read is an error: to take it for no queue would grant twice.
-func (s *Store) load(sh *shard, file, name string) (raw []byte, q queue.Queue, err error) {
+func (sh *shard) load(file, name string) (raw []byte, q queue.Queue, err error) {
 	raw, err = sh.dir.Read(file, nil)
 	if disk.IsGone(err) {
 		return nil, q, nil
@@ -77,7 +81,7 @@ func decode(raw []byte) (document, error) {
 }
 
 // save writes the queue if it is not what was loaded.
-func (s *Store) save(sh *shard, file, name string, loaded []byte, q *queue.Queue, now int64) error {
+func (sh *shard) save(file, name string, loaded []byte, q *queue.Queue, now int64) error {
 	// The next token will be the clock's, so an empty queue need not be kept
 	// to remember the last one; see clockFile.
 	if len(q.Claims) == 0 && q.Last < now {
@@ -94,18 +98,18 @@ func (s *Store) save(sh *shard, file, name string, loaded []byte, q *queue.Queue
 	if bytes.Equal(raw, loaded) {
 		return nil
 	}
-	return s.put(sh, file, raw, loaded != nil, false)
+	return sh.put(file, raw, loaded != nil, false)
 }
 
 // put writes a file aside and moves it to its place. The shard is locked, so
-// its name is enough for the file aside; what a crash leaves of that goes with
-// the session.
-func (s *Store) put(sh *shard, file string, raw []byte, replace, sync bool) error {
-	if err := s.home.Create(sh.aside, raw, sync); err != nil {
+// one name does for all files aside: one that is there already was left by a
+// process that was killed, and is replaced.
+func (sh *shard) put(file string, raw []byte, replace, sync bool) error {
+	if err := sh.dir.Create(asideName, raw, sync); err != nil {
 		return gone(err)
 	}
 	if replace {
-		return s.home.Replace(sh.aside, sh.dir, file)
+		return sh.dir.Replace(asideName, file)
 	}
-	return gone(s.home.Move(sh.aside, sh.dir, file))
+	return sh.dir.Move(asideName, file)
 }

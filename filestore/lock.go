@@ -92,9 +92,8 @@ type table struct {
 // shard is a part of a table: a folder, and the lock on the files in it.
 type shard struct {
 	*lock
-	dir   *disk.Dir
-	id    disk.ID
-	aside string // the name of a file of this shard while it is written
+	dir *disk.Dir
+	id  disk.ID
 }
 
 // shard opens the i-th part.
@@ -118,7 +117,7 @@ func (t *table) shard(i int) (*shard, error) {
 		d.Close()
 		return nil, err
 	}
-	t.shards[i] = &shard{l, d, info.ID, filepath.Base(t.dir.Path()) + "-" + shardName(i)}
+	t.shards[i] = &shard{l, d, info.ID}
 	return t.shards[i], nil
 }
 

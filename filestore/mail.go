@@ -16,10 +16,11 @@ import (
 )
 
 // A hand-over wakes the one process that it concerns: each session has a
-// folder of its own, which only that process watches. A hint is an empty file
-// in it whose name says all, CLAIM.KIND. The receiver deletes it first and
-// looks at the claim then, so a hint that is sent meanwhile is either seen as
-// a new file or answered by that look.
+// folder of its own, which only that process watches. A hint is a file in it
+// whose name says all, CLAIM.KIND: a hard link to an empty file of the sender,
+// as making files is the slowest thing a file system does. The receiver deletes
+// it first and looks at the claim then, so a hint that is sent meanwhile either
+// appears as a new file or is answered by that look.
 //
 // Hints may be lost: where names differ in case only (two claims' ids), when
 // the disk is full, when the receiver has just died. Waiting claims look for
@@ -66,8 +67,12 @@ func (s *Store) tell(signals []queue.Signal) {
 // send leaves a hint for another session. One that never waits or listens has
 // no mailbox, and needs none.
 func (s *Store) send(session, claim, kind string) {
-	if session != "" {
-		_ = s.sessions.Touch(filepath.Join(session, mailName, claim+"."+kind))
+	if session == "" {
+		return
+	}
+	mail := filepath.Join(session, mailName, claim+"."+kind)
+	if err := s.home.Link(hintName, s.sessions, mail); err != nil && !disk.IsGone(err) {
+		_ = s.sessions.Create(mail, nil, false) // a file system without hard links
 	}
 }
 

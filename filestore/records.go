@@ -103,7 +103,10 @@ func (s *Store) loadNow(sh *shard, name string) (driver.Record, error) {
 // CompareAndSwap implements [driver.Store]. The value is on the disk when it
 // returns.
 func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
-	end, err := s.beginName(ctx, "compare and swap", r.Name)
+	if err := r.Check(); err != nil {
+		return driver.Record{}, fmt.Errorf("compare and swap %q: %w", r.Name, err)
+	}
+	end, err := s.begin(ctx, "compare and swap", r.Name)
 	if err != nil {
 		return driver.Record{}, err
 	}
@@ -162,7 +165,7 @@ func (s *Store) swap(ctx context.Context, sh *shard, r driver.Record) (driver.Re
 	if err != nil {
 		return none, err
 	}
-	if err := s.put(sh, file, append(raw, '\n'), old.Version != 0, true); err != nil {
+	if err := sh.put(file, append(raw, '\n'), old.Version != 0, true); err != nil {
 		return none, err
 	}
 	return r, sh.dir.Sync()

@@ -13,7 +13,8 @@ import (
 
 const (
 	sessionName = "session.json"
-	mailName    = "mail"
+	mailName    = "mail" // the folder of hints to the session
+	hintName    = "hint" // what the session sends to others
 )
 
 // sessionFile tells people whose session it is. What counts is the lock on it.
@@ -42,6 +43,9 @@ func (s *Store) startSession() error {
 		return err
 	}
 	if err := home.Create(sessionName, append(b, '\n'), false); err != nil {
+		return err
+	}
+	if err := home.Create(hintName, nil, false); err != nil {
 		return err
 	}
 	if s.self, err = home.File(sessionName); err != nil {

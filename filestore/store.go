@@ -34,7 +34,7 @@ type Store struct {
 	sessions *disk.Dir
 
 	id   string     // of the session
-	home *disk.Dir  // the session's folder, also for files written aside
+	home *disk.Dir  // the session's folder
 	self *disk.File // the session's file, locked until Close
 
 	claims wake.Hub // by claim id
@@ -250,7 +250,7 @@ func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Que
 			return err
 		}
 		file := fileName(name)
-		raw, q, err := s.load(sh, file, name)
+		raw, q, err := sh.load(file, name)
 		if err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Que
 		dead := s.prober()
 		o.Reachable = func(c *queue.Claim) bool { return !dead(c.Session) }
 		f(&q, o)
-		return s.save(sh, file, name, raw, &q, now)
+		return sh.save(file, name, raw, &q, now)
 	})
 	if err != nil {
 		return fmt.Errorf("%s %q: %w", what, name, hopeless(err))
@@ -292,7 +292,7 @@ func (s *Store) peek(name string) (queue.Queue, error) {
 	if err := sh.present(); err != nil {
 		return queue.Queue{}, err
 	}
-	_, q, err := s.load(sh, fileName(name), name)
+	_, q, err := sh.load(fileName(name), name)
 	return q, err
 }
 

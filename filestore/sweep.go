@@ -149,10 +149,11 @@ func (s *Store) loadFile(f entry) (string, queue.Queue, error) {
 }
 
 // afterBoot removes the queues that a boot has ended, before anybody uses the
-// folder in this boot: all but those with claims that linger. The others'
-// clients are dead, and no token of theirs is later than the clock's mark.
-// Among them are files that a power cut left without their content.
-func (s *Store) afterBoot() error {
+// folder in this boot: all but those with claims that linger, or with a token
+// that the clock, which starts at mark or later, has not passed. The others'
+// clients are dead. Among them are files that a power cut left without their
+// content.
+func (s *Store) afterBoot(mark int64) error {
 	for f, err := range s.queues.files() {
 		if err != nil {
 			return err
@@ -162,11 +163,11 @@ func (s *Store) afterBoot() error {
 			return err
 		}
 		d, err := decode(raw)
-		lingers := false
+		keep := d.Last >= mark
 		for _, c := range d.Claims {
-			lingers = lingers || c.Lingering
+			keep = keep || c.Lingering || c.Used >= mark
 		}
-		if err == nil && lingers {
+		if err == nil && keep {
 			continue
 		}
 		if err := f.shard.dir.Remove(f.name); err != nil && !disk.IsGone(err) {

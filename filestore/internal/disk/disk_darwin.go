@@ -7,7 +7,7 @@ import (
 )
 
 // exchange: a rename over a file costs nothing extra here.
-func exchange(int, string, int, string) error { return unix.ENOTSUP }
+func exchange(int, string, string) error { return unix.ENOTSUP }
 
 // Network names the network file system that the folder is on; "" if it is on
 // a local one.

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func exchange(dir int, name string, to int, target string) error {
-	return retry(func() error { return unix.Renameat2(dir, name, to, target, unix.RENAME_EXCHANGE) })
+func exchange(dir int, name, target string) error {
+	return retry(func() error { return unix.Renameat2(dir, name, dir, target, unix.RENAME_EXCHANGE) })
 }
 
 // remote are the file systems that other machines can reach, by the number

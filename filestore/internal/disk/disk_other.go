@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-func Open(string) (*Dir, error)            { return nil, ErrUnsupported }
-func StatPath(string) (Info, error)        { return Info{}, ErrUnsupported }
-func Nap(time.Duration)                    {}
-func (d *Dir) Open(string) (*Dir, error)   { return nil, ErrUnsupported }
-func (d *Dir) Make(string) (*Dir, error)   { return nil, ErrUnsupported }
-func (d *Dir) Close() error                { return nil }
-func (d *Dir) Stat() (Info, error)         { return Info{}, ErrUnsupported }
-func (d *Dir) Network() (string, error)    { return "", ErrUnsupported }
-func (d *Dir) Touch(string) error          { return ErrUnsupported }
-func (d *Dir) Remove(string) error         { return ErrUnsupported }
-func (d *Dir) RemoveDir(string) error      { return ErrUnsupported }
-func (d *Dir) Sync() error                 { return ErrUnsupported }
-func (d *Dir) Handle() (*File, error)      { return nil, ErrUnsupported }
-func (d *Dir) File(string) (*File, error)  { return nil, ErrUnsupported }
-func (f *File) TryLock(bool) (bool, error) { return false, ErrUnsupported }
-func (f *File) Unlock() error              { return ErrUnsupported }
-func (f *File) Removed() (bool, error)     { return false, ErrUnsupported }
-func (f *File) Close() error               { return nil }
+func Open(string) (*Dir, error)                { return nil, ErrUnsupported }
+func StatPath(string) (Info, error)            { return Info{}, ErrUnsupported }
+func Nap(time.Duration)                        {}
+func (d *Dir) Open(string) (*Dir, error)       { return nil, ErrUnsupported }
+func (d *Dir) Make(string) (*Dir, error)       { return nil, ErrUnsupported }
+func (d *Dir) Close() error                    { return nil }
+func (d *Dir) Stat() (Info, error)             { return Info{}, ErrUnsupported }
+func (d *Dir) Network() (string, error)        { return "", ErrUnsupported }
+func (d *Dir) Link(string, *Dir, string) error { return ErrUnsupported }
+func (d *Dir) Remove(string) error             { return ErrUnsupported }
+func (d *Dir) RemoveDir(string) error          { return ErrUnsupported }
+func (d *Dir) Sync() error                     { return ErrUnsupported }
+func (d *Dir) Handle() (*File, error)          { return nil, ErrUnsupported }
+func (d *Dir) File(string) (*File, error)      { return nil, ErrUnsupported }
+func (f *File) TryLock(bool) (bool, error)     { return false, ErrUnsupported }
+func (f *File) Unlock() error                  { return ErrUnsupported }
+func (f *File) Removed() (bool, error)         { return false, ErrUnsupported }
+func (f *File) Close() error                   { return nil }
 
 func (d *Dir) Read(string, []byte) ([]byte, error) { return nil, ErrUnsupported }
 func (d *Dir) Create(string, []byte, bool) error   { return ErrUnsupported }
-func (d *Dir) Move(string, *Dir, string) error     { return ErrUnsupported }
-func (d *Dir) Replace(string, *Dir, string) error  { return ErrUnsupported }
+func (d *Dir) Move(string, string) error           { return ErrUnsupported }
+func (d *Dir) Replace(string, string) error        { return ErrUnsupported }
 func (d *Dir) Modified(string) (time.Time, error)  { return time.Time{}, ErrUnsupported }
 
 func (d *Dir) Names() iter.Seq2[string, error] {

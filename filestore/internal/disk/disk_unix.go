@@ -153,29 +153,30 @@ func write(fd int, data []byte) error {
 	return nil
 }
 
-// Touch makes an empty file, unless there is one, and nothing else: whoever
-// watches the folder sees the making.
-func (d *Dir) Touch(name string) error {
-	fd, err := openat(d.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW)
-	if err != nil {
-		return pathError("create", d.path, name, err)
+// Link gives a file of this folder one more name in another: whoever watches
+// that folder sees it appear, as with a new file, but nothing is allocated. A
+// name that is there already is left as it is.
+func (d *Dir) Link(name string, to *Dir, target string) error {
+	err := retry(func() error { return unix.Linkat(d.fd, name, to.fd, target, 0) })
+	if err == nil || err == unix.EEXIST {
+		return nil
 	}
-	return pathError("close", d.path, name, unix.Close(fd))
+	return pathError("link", to.path, target, err)
 }
 
-// Move puts a file into another folder, in the place of what is there.
-func (d *Dir) Move(name string, to *Dir, target string) error {
-	err := retry(func() error { return unix.Renameat(d.fd, name, to.fd, target) })
-	return pathError("rename", to.path, target, err)
+// Move gives a file another name, in the place of what has that name.
+func (d *Dir) Move(name, target string) error {
+	err := retry(func() error { return unix.Renameat(d.fd, name, d.fd, target) })
+	return pathError("rename", d.path, target, err)
 }
 
 // Replace is Move for a target that is there already: at any instant the
 // target is either the old or the new file.
-func (d *Dir) Replace(name string, to *Dir, target string) error {
+func (d *Dir) Replace(name, target string) error {
 	// A rename over a file makes ext4 and others write the new one to the disk
 	// at once, which takes longer than all the rest; exchanging the two does not.
-	if err := exchange(d.fd, name, to.fd, target); err != nil {
-		return d.Move(name, to, target)
+	if err := exchange(d.fd, name, target); err != nil {
+		return d.Move(name, target)
 	}
 	_ = d.Remove(name) // the old file; if it stays, the next Create removes it
 	return nil

@@ -13,6 +13,10 @@
 //					Open: func() (driver.Store, error) { return mystore.Open(server.Addr()) },
 //				}
 //			},
+//			ShortTTL: 2 * time.Second, // the engine counts in seconds
+//			Missing: map[drivertest.Feature]string{
+//				drivertest.Listen: "the engine has no way to call its clients",
+//			},
 //		})
 //	}
 //
@@ -118,6 +122,7 @@ func Run(t *testing.T, h Harness) {
 		{"Missing", missingTests()},
 	} {
 		t.Run(group.name, func(t *testing.T) {
+			t.Parallel()
 			for _, test := range group.tests {
 				t.Run(test.name, func(t *testing.T) {
 					t.Parallel()

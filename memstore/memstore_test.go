@@ -1,10 +1,9 @@
 package memstore_test
 
 import (
-	"context"
 	"errors"
-	"iter"
 	"testing"
+	"time"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/drivertest"
@@ -12,6 +11,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	drivertest.Run(t, drivertest.Harness{
 		New: func(testing.TB) drivertest.Backing {
 			s := memstore.New()
@@ -24,104 +24,80 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceInRealTime(t *testing.T) {
+	t.Parallel()
 	drivertest.Run(t, drivertest.Harness{
 		New: func(testing.TB) drivertest.Backing {
 			s := memstore.New()
 			return drivertest.Backing{Open: func() (driver.Store, error) { return open(s), nil }}
 		},
+		ShortTTL: 150 * time.Millisecond,
 	})
 }
 
-// process is a Store as one of several processes would have it: closing it
-// ends the calls made through it, not those of the others.
-type process struct {
-	shared *memstore.Store
-	ctx    context.Context
-	cancel context.CancelFunc
-}
-
-func open(s *memstore.Store) driver.Store {
-	p := &process{shared: s}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	return p
-}
-
-func (p *process) Close() error {
-	p.cancel()
-	return nil
-}
-
-func call[T any](ctx context.Context, p *process, f func(context.Context) (T, error)) (T, error) {
-	if p.ctx.Err() != nil {
-		var zero T
-		return zero, driver.ErrClosed
+// Close ends the calls under way.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	ctx := t.Context()
+	claim := func() driver.Claim {
+		return driver.Claim{Name: "n", ID: driver.NewID(), Units: 1, Limit: 1, TTL: time.Minute}
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(p.ctx, func() { cancel(driver.ErrClosed) })()
-	v, err := f(ctx)
-	if err != nil && errors.Is(context.Cause(ctx), driver.ErrClosed) {
-		err = driver.ErrClosed
+	if _, err := s.Enter(ctx, claim()); err != nil {
+		t.Fatal(err)
 	}
-	return v, err
-}
-
-func (p *process) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
-	return call(ctx, p, func(ctx context.Context) (driver.Status, error) { return p.shared.Enter(ctx, c) })
-}
-
-func (p *process) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
-	return call(ctx, p, func(ctx context.Context) (driver.Status, error) { return p.shared.Wait(ctx, r) })
-}
-
-func (p *process) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
-	if p.ctx.Err() != nil {
-		for i := range rs {
-			report(i, driver.Status{}, driver.ErrClosed)
+	w := claim()
+	if _, err := s.Enter(ctx, w); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		_, err := s.Wait(ctx, driver.Ref{Name: "n", ID: w.ID})
+		ended <- err
+	}()
+	go func() {
+		_, err := s.WaitChange(ctx, "n", 0)
+		ended <- err
+	}()
+	go func() { ended <- s.Listen(ctx, func(driver.Notice) {}) }()
+	time.Sleep(20 * time.Millisecond)
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
-		return
 	}
-	p.shared.Renew(ctx, rs, report)
-}
-
-func (p *process) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
-	return call(ctx, p, func(ctx context.Context) (driver.State, error) { return p.shared.Leave(ctx, r) })
-}
-
-func (p *process) Resize(ctx context.Context, r driver.Ref, units int64) (driver.Status, error) {
-	return call(ctx, p, func(ctx context.Context) (driver.Status, error) { return p.shared.Resize(ctx, r, units) })
-}
-
-func (p *process) Break(ctx context.Context, name string) ([]driver.Entry, error) {
-	return call(ctx, p, func(ctx context.Context) ([]driver.Entry, error) { return p.shared.Break(ctx, name) })
-}
-
-func (p *process) Inspect(ctx context.Context, name string) (driver.Queue, error) {
-	return call(ctx, p, func(ctx context.Context) (driver.Queue, error) { return p.shared.Inspect(ctx, name) })
-}
-
-func (p *process) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
-	if p.ctx.Err() != nil {
-		return func(yield func(driver.Queue, error) bool) { yield(driver.Queue{}, driver.ErrClosed) }
+	for range 3 {
+		select {
+		case err := <-ended:
+			if !errors.Is(err, driver.ErrClosed) {
+				t.Errorf("a call under way ended with %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("Close does not end the calls under way")
+		}
 	}
-	return p.shared.List(ctx, prefix)
+	if _, err := s.Inspect(ctx, "n"); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Inspect of a closed store: %v", err)
+	}
 }
 
-func (p *process) Listen(ctx context.Context, f func(driver.Notice)) error {
-	_, err := call(ctx, p, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.shared.Listen(ctx, f) })
-	return err
-}
-
-func (p *process) Load(ctx context.Context, name string) (driver.Record, error) {
-	return call(ctx, p, func(ctx context.Context) (driver.Record, error) { return p.shared.Load(ctx, name) })
-}
-
-func (p *process) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
-	return call(ctx, p, func(ctx context.Context) (driver.Record, error) { return p.shared.CompareAndSwap(ctx, r) })
-}
-
-func (p *process) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
-	return call(ctx, p, func(ctx context.Context) (driver.Record, error) {
-		return p.shared.WaitChange(ctx, name, version)
-	})
+// A name whose tokens are ahead of the clock is not forgotten.
+func TestRemembers(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	ctx := t.Context()
+	var last int64
+	for range 3 {
+		c := driver.Claim{Name: "n", ID: driver.NewID(), Units: 1, Limit: 1, TTL: time.Minute}
+		st, err := s.Enter(ctx, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.Token <= last {
+			t.Errorf("token %d after %d", st.Token, last)
+		}
+		last = st.Token + time.Hour.Microseconds()
+		if _, err := s.Leave(ctx, driver.Ref{Name: "n", ID: c.ID, Used: last}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -1,0 +1,304 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+const (
+	batch   = 500 // claims renewed by one script: less than a millisecond of the server's time
+	batches = 4   // under way at once
+)
+
+// Enter implements driver.Store.
+func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
+	if err := c.Check(); err != nil {
+		return driver.Status{}, fmt.Errorf("enter: %w", err)
+	}
+	flags := "-"
+	switch {
+	case c.Try && c.Overtake:
+		flags = "to"
+	case c.Try:
+		flags = "t"
+	case c.Overtake:
+		flags = "o"
+	}
+	box := s.box.channel
+	if !c.Try {
+		// Whom nobody can wake is passed over, so listen before standing in
+		// the queue; and know the claim before the grant can come.
+		s.box.await(ctx)
+		s.box.expect(c.ID, c.TTL)
+	}
+	sent := time.Now()
+	reply, err := s.run(ctx, enterScript, s.queueKeys(c.Name), []string{
+		c.ID, strconv.FormatInt(c.Units, 10), strconv.FormatInt(c.Limit, 10),
+		strconv.FormatInt(queue.Micros(c.TTL), 10), flags, box, s.box.owner(c.Owner),
+	})
+	st, have := driver.Status{}, int64(0)
+	if err == nil {
+		st, have, err = parseStatus(reply, sent, c.TTL)
+	}
+	if !c.Try && st.State != driver.Waiting {
+		s.box.forget(c.ID)
+	}
+	switch {
+	case err != nil:
+		return driver.Status{}, failed("enter", c.Name, err)
+	case have != 0:
+		return driver.Status{}, &driver.LimitError{Name: c.Name, Have: have, Want: c.Limit}
+	}
+	return st, nil
+}
+
+// Wait implements driver.Store.
+func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
+	if err := r.Check(); err != nil {
+		return driver.Status{}, fmt.Errorf("wait: %w", err)
+	}
+	if err := s.alive(ctx); err != nil {
+		return driver.Status{}, failed("wait for", r.Name, err)
+	}
+	if !s.box.known(r.ID) {
+		// Entered elsewhere: a grant may have been told already.
+		s.box.await(ctx)
+		s.box.expect(r.ID, time.Minute)
+		if st, err := s.look(ctx, r); err != nil || st.State != driver.Waiting {
+			return st, err
+		}
+	}
+	st, err := s.box.wait(ctx, r.ID)
+	if err != nil {
+		return driver.Status{}, failed("wait for", r.Name, err)
+	}
+	if st.State == driver.Holding {
+		return st, nil
+	}
+	return s.look(ctx, r)
+}
+
+// look answers the status of a claim without renewing it.
+func (s *Store) look(ctx context.Context, r driver.Ref) (driver.Status, error) {
+	reply, err := s.run(ctx, renewScript, s.queueKeys(r.Name), []string{"-", r.ID, "0", "0"})
+	var st driver.Status
+	if err == nil {
+		st, _, err = parseStatus(reply, time.Time{}, 0)
+	}
+	if err != nil || st.State != driver.Waiting {
+		s.box.forget(r.ID)
+	}
+	if err != nil {
+		return driver.Status{}, failed("wait for", r.Name, err)
+	}
+	return st, nil
+}
+
+// Renew implements driver.Store.
+func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
+	good := make([]int, 0, len(rs))
+	for i, r := range rs {
+		err := r.Check()
+		if err == nil {
+			err = driver.CheckTTL(r.TTL)
+		}
+		if err != nil {
+			report(i, driver.Status{}, fmt.Errorf("renew: %w", err))
+			continue
+		}
+		good = append(good, i)
+	}
+	size := batch
+	if s.conn.Cluster() {
+		size = 1
+	}
+	if len(good) <= size {
+		s.renew(ctx, rs, good, report)
+		return
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, batches)
+	for len(good) > 0 {
+		part := good[:min(size, len(good))]
+		good = good[len(part):]
+		slots <- struct{}{}
+		wg.Go(func() {
+			s.renew(ctx, rs, part, report)
+			<-slots
+		})
+	}
+	wg.Wait()
+}
+
+// renew renews the claims rs[i] for i in part, by one script.
+func (s *Store) renew(ctx context.Context, rs []driver.Ref, part []int, report func(int, driver.Status, error)) {
+	if len(part) == 0 {
+		return
+	}
+	keys := make([]string, 0, 2*len(part))
+	args := make([]string, 1, 1+3*len(part))
+	args[0] = s.box.channel
+	for _, i := range part {
+		r := &rs[i]
+		keys = append(keys, s.queueKeys(r.Name)...)
+		args = append(args, r.ID, strconv.FormatInt(queue.Micros(r.TTL), 10), strconv.FormatInt(r.Used, 10))
+	}
+	sent := time.Now()
+	reply, err := s.run(ctx, renewScript, keys, args)
+	for k, i := range part {
+		var st driver.Status
+		e := err
+		if e == nil {
+			var line string
+			line, reply, _ = strings.Cut(reply, "\n")
+			if line == "" {
+				e = errReply(fmt.Sprintf("%d answers for %d claims", k, len(part)))
+			} else {
+				st, _, e = parseStatus(line, sent, rs[i].TTL)
+			}
+		}
+		if e != nil {
+			e = failed("renew", rs[i].Name, e)
+		} else {
+			s.box.renewed(rs[i].ID, st.State, rs[i].TTL)
+		}
+		report(i, st, e)
+	}
+}
+
+// Leave implements driver.Store.
+func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
+	if err := r.Check(); err != nil {
+		return driver.Gone, fmt.Errorf("leave: %w", err)
+	}
+	linger := "0"
+	if r.Linger > 0 {
+		linger = strconv.FormatInt(queue.Micros(r.Linger), 10)
+	}
+	reply, err := s.run(ctx, leaveScript, s.queueKeys(r.Name), []string{r.ID, strconv.FormatInt(r.Used, 10), linger})
+	if err == nil {
+		s.box.forget(r.ID)
+		switch reply {
+		case "h":
+			return driver.Holding, nil
+		case "w":
+			return driver.Waiting, nil
+		case "g":
+			return driver.Gone, nil
+		}
+		err = errReply(reply)
+	}
+	return driver.Gone, failed("leave", r.Name, err)
+}
+
+// Resize implements driver.Store.
+func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.Status, error) {
+	err := r.Check()
+	if err == nil {
+		err = driver.CheckUnits(units)
+	}
+	if err != nil {
+		return driver.Status{}, fmt.Errorf("resize: %w", err)
+	}
+	reply, err := s.run(ctx, resizeScript, s.queueKeys(r.Name),
+		[]string{r.ID, strconv.FormatInt(units, 10), strconv.FormatInt(r.Used, 10)})
+	st := driver.Status{}
+	if err == nil {
+		st, _, err = parseStatus(reply, time.Time{}, 0)
+	}
+	if err != nil {
+		return driver.Status{}, failed("resize", r.Name, err)
+	}
+	return st, nil
+}
+
+// Break implements driver.Store.
+func (s *Store) Break(ctx context.Context, name string) ([]driver.Entry, error) {
+	q, err := s.inspect(ctx, "break", name, "break")
+	return q.Claims, err
+}
+
+// Inspect implements driver.Store.
+func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
+	return s.inspect(ctx, "inspect", name, "")
+}
+
+func (s *Store) inspect(ctx context.Context, what, name, arg string) (driver.Queue, error) {
+	if err := driver.CheckName(name); err != nil {
+		return driver.Queue{}, fmt.Errorf("%s: %w", what, err)
+	}
+	reply, err := s.run(ctx, inspectScript, s.queueKeys(name), []string{arg})
+	q := driver.Queue{}
+	if err == nil {
+		q, err = parseQueue(reply)
+	}
+	q.Name = name
+	if err != nil {
+		return driver.Queue{Name: name}, failed(what, name, err)
+	}
+	return q, nil
+}
+
+// List implements driver.Store.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+	return func(yield func(driver.Queue, error) bool) {
+		fail := func(err error) { yield(driver.Queue{}, failed("list", prefix+"*", err)) }
+		scan, end, err := s.begin(ctx)
+		if err != nil {
+			fail(err)
+			return
+		}
+		defer end()
+		head := s.prefix + ":{"
+		var names []string
+		seen := make(map[string]bool) // SCAN may repeat itself
+		err = s.conn.Scan(scan, glob(head+prefix)+"*}", func(key string) bool {
+			name := strings.TrimSuffix(strings.TrimPrefix(key, head), "}")
+			if !seen[name] && driver.CheckName(name) == nil {
+				seen[name] = true
+				names = append(names, name)
+			}
+			return true
+		})
+		if err != nil {
+			if s.ctx.Err() != nil {
+				err = driver.ErrClosed
+			}
+			fail(classify(err))
+			return
+		}
+		for _, name := range names {
+			q, err := s.Inspect(ctx, name)
+			if err == nil && len(q.Claims) == 0 {
+				continue
+			}
+			if !yield(q, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// glob makes a pattern that matches s only.
+func glob(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(s)
+}
+
+// Listen implements driver.Store.
+func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
+	if err := s.alive(ctx); err != nil {
+		return fmt.Errorf("redis: listen: %w", err)
+	}
+	if err := s.box.listen(ctx, f); err != nil {
+		return fmt.Errorf("redis: listen: %w", classify(err))
+	}
+	return nil
+}

@@ -1,0 +1,25 @@
+-- KEYS hash zset; ARGV '' or 'break'
+
+-- include machine
+
+load(KEYS[1], KEYS[2], '')
+advance()
+local changed = dirty
+if used + n == 0 then return done(num(now) .. ' 0') end
+local out = {num(now) .. ' ' .. num(limit)}
+for _, c in ipairs((scan())) do
+  if ARGV[1] == '' then
+    out[#out + 1] = c.id .. ' ' .. pack(c)
+  elseif c.granted > 0 then
+    out[#out + 1] = c.id .. ' ' .. pack(c)
+    retire(c, c.exp) -- until it is told, or its time is up, it may use tokens
+    remove(c)
+    tell(c, 'b ' .. c.id)
+  end
+end
+if ARGV[1] == '' then
+  dirty = changed -- scan has found nothing that advance had not
+else
+  grant()
+end
+return done(table.concat(out, '\n'))

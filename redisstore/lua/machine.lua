@@ -1,0 +1,260 @@
+-- The rules of package queue (internal/queue), on one name at a time.
+--
+-- The hash K holds the state of the queue in fields of up to 7 characters, and
+-- every claim in a field named after its id, which has 8 or more. The zset Q
+-- holds the ids of waiting claims in order of arrival; it exists only while
+-- somebody waits. The claims are the truth: scan makes everything else anew
+-- from them. Times are microseconds of the server's clock.
+local K, Q, id           -- the name at hand, and the caller's claim
+local last, limit        -- as in package queue
+local used, n, o         -- units held, claims that wait, of those with overtake
+local seq                -- of the latest arrival; starts anew in an empty queue
+local min                -- no claim runs out before this
+local x                  -- when the keys run out
+local h                  -- a claim that holds, or held, or ''
+local dirty, post        -- unsaved; messages to send
+local grant
+
+local function num(v) return string.format('%.0f', v) end
+
+local function load(k, q, claim)
+  K, Q, id, dirty, post = k, q, claim, false, {}
+  local m = redis.call('HMGET', K, 'last', 'limit', 'used', 'n', 'o', 'seq', 'min', 'x', 'h')
+  last, limit = tonumber(m[1]) or 0, tonumber(m[2]) or 0
+  used, n, o = tonumber(m[3]) or 0, tonumber(m[4]) or 0, tonumber(m[5]) or 0
+  seq, min, x = tonumber(m[6]) or 0, tonumber(m[7]) or 0, tonumber(m[8]) or 0
+  h = m[9] or ''
+end
+
+-- done saves, and only then tells: what a script has written stays written
+-- when a later command of it fails.
+local function done(reply)
+  if dirty then
+    redis.call('HSET', K, 'last', last, 'limit', limit, 'used', used, 'n', n, 'o', o,
+      'seq', seq, 'min', min, 'x', x, 'h', h)
+  end
+  for i = 1, #post do
+    local c, text = post[i][1], post[i][2]
+    if text == 'g' then
+      text = 'g ' .. c.id .. ' ' .. num(c.token) .. ' ' .. n .. ' ' .. (c.units == limit and 1 or 0)
+    end
+    redis.pcall('PUBLISH', c.box, text)
+  end
+  return reply
+end
+
+local function tell(c, text)
+  if c.box ~= '-' then post[#post + 1] = {c, text} end
+end
+
+local function parse(cid, s)
+  local e, u, g, t, un, sq, a, f, box, owner = string.match(s,
+    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
+  -- To take it for nothing could give its lock to another.
+  if not e then error('pawl: cannot read claim ' .. cid .. ' in ' .. K) end
+  return {id = cid, exp = tonumber(e), spoke = tonumber(u), granted = tonumber(g), token = tonumber(t),
+    units = tonumber(un), seq = tonumber(sq), arrived = tonumber(a), box = box, owner = owner,
+    over = string.find(f, 'o', 1, true) ~= nil, linger = string.find(f, 'l', 1, true) ~= nil}
+end
+
+local function pack(c)
+  return string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %s %s %s', c.exp, c.spoke, c.granted, c.token,
+    c.units, c.seq, c.arrived, (c.over and 'o' or '') .. (c.linger and 'l' or '') .. '-', c.box, c.owner)
+end
+
+local function put(c) redis.call('HSET', K, c.id, pack(c)) end
+
+local function claim(cid)
+  local s = redis.call('HGET', K, cid)
+  return s and parse(cid, s) or nil
+end
+
+-- live notes that c runs out at c.exp, and lets the keys outlive it.
+local function live(c)
+  if c.exp < min then min, dirty = c.exp, true end
+  local need = math.max(last, c.exp) + 60000000
+  if x < need then
+    x, dirty = need + 60000000, true
+    redis.call('PEXPIREAT', K, math.ceil(x / 1000))
+    if n > 0 then redis.call('PEXPIREAT', Q, math.ceil(x / 1000)) end
+  end
+end
+
+local function draw(c)
+  last = math.max(last + 1, now)
+  c.token, c.granted, c.spoke = last, now, 0
+end
+
+-- bound is the highest token that the owner of c may have used by that time.
+local function bound(c, at)
+  local b = math.max(c.token, c.spoke)
+  if c.units == limit and not c.linger then
+    b = math.max(b, c.token + math.min(SPARE, math.max(0, at - c.granted)))
+  end
+  return b
+end
+
+local function retire(c, at)
+  if c.granted > 0 then last = math.max(last, bound(c, at)) end
+end
+
+local function remove(c)
+  redis.call('HDEL', K, c.id)
+  dirty = true
+  if c.granted > 0 then
+    used = used - c.units
+  else
+    n = n - 1
+    if c.over then o = o - 1 end
+    redis.call('ZREM', Q, c.id)
+  end
+end
+
+-- scan is R1: it answers the claims that have not run out in order of arrival,
+-- and how many have.
+local function scan()
+  local all, kept, gone = redis.call('HGETALL', K), {}, {}
+  used, n, o, min, dirty = 0, 0, 0, 0, true
+  for i = 1, #all, 2 do
+    if #all[i] > 7 then
+      local c = parse(all[i], all[i + 1])
+      if c.exp <= now then
+        retire(c, c.exp)
+        gone[#gone + 1] = c
+      else
+        kept[#kept + 1] = c
+        if c.granted > 0 then
+          used = used + c.units
+        else
+          n = n + 1
+          if c.over then o = o + 1 end
+        end
+        if min == 0 or c.exp < min then min = c.exp end
+      end
+    end
+  end
+  table.sort(kept, function(a, b) return a.seq < b.seq end)
+  for i = 1, #gone do
+    redis.call('HDEL', K, gone[i].id)
+    if gone[i].granted == 0 then redis.call('ZREM', Q, gone[i].id) end
+  end
+  if redis.call('ZCARD', Q) ~= n then -- the server evicted one of the keys
+    redis.call('DEL', Q)
+    for i = 1, #kept do
+      if kept[i].granted == 0 then redis.call('ZADD', Q, kept[i].seq, kept[i].id) end
+    end
+    redis.call('PEXPIREAT', Q, math.ceil(x / 1000))
+  end
+  return kept, #gone
+end
+
+-- advance is R1, and R2 for what R1 has freed.
+local function advance()
+  if used + n > 0 and now >= min then
+    local _, gone = scan()
+    if gone > 0 then grant() end
+  end
+end
+
+-- grant is R2 and R3. It looks at no more waiting claims than it must: while
+-- nobody overtakes, at those it grants and the one after them.
+--
+-- Invariant: used never exceeds limit; only grant, enter and resize add to it,
+-- and all check first.
+function grant()
+  if n == 0 or used >= limit then return end
+  local alone, blocked, silent, unseen = n == 1, false, {}, o
+  local heard = {['-'] = false}
+  -- To ask is not to tell: a message that did arrive although the server (a
+  -- proxy) counted no receiver must not have granted anything.
+  local function reachable(c)
+    if c.id == id or alone then return true end
+    if heard[c.box] == nil then
+      local r = redis.pcall('PUBSUB', 'NUMSUB', c.box)
+      heard[c.box] = not r.err and (tonumber(r[2]) or 0) > 0
+    end
+    return heard[c.box]
+  end
+  local function give(c)
+    draw(c)
+    used, n, h, dirty = used + c.units, n - 1, c.id, true
+    if c.over then o = o - 1 end
+    put(c)
+    redis.call('ZREM', Q, c.id)
+    if c.id ~= id then tell(c, 'g') end
+  end
+  local at, step = 0, 1
+  while used < limit and not (blocked and unseen == 0) do
+    local ids = redis.call('ZRANGE', Q, at, at + step - 1)
+    if #ids == 0 then
+      if at < n then
+        scan()
+        return grant()
+      end
+      break
+    end
+    for i = 1, #ids do
+      local c = claim(ids[i])
+      if not c or c.granted > 0 then
+        redis.call('ZREM', Q, ids[i])
+        scan()
+        return grant()
+      end
+      if c.over then unseen = unseen - 1 end
+      local skip = true
+      if used + c.units > limit then
+        blocked = true
+      elseif blocked and not c.over then
+        -- stays behind the one that does not fit
+      elseif reachable(c) then
+        give(c)
+        skip = false
+      else
+        silent[#silent + 1] = c
+      end
+      if skip then at = at + 1 end
+    end
+    step = 16
+  end
+  local full = false
+  for i = 1, #silent do
+    if used + silent[i].units > limit then
+      full = true
+    elseif not full or silent[i].over then
+      give(silent[i])
+    end
+  end
+end
+
+-- blocker answers a claim other than the caller's that holds.
+local function blocker()
+  if used == 0 then return nil end
+  local c = h ~= '' and h ~= id and claim(h) or nil
+  if c and c.granted > 0 then return c end
+  local best
+  for _, k in ipairs((scan())) do
+    if k.granted > 0 and k.id ~= id and (not best or k.exp < best.exp) then best = k end
+  end
+  h, dirty = best and best.id or '', true
+  return best
+end
+
+-- stands says what is in the way, and when something may have run out.
+local function stands()
+  local c = blocker()
+  local head = num(now) .. ' ' .. num(math.max(now, min)) .. ' '
+  return c and head .. c.id .. ' ' .. pack(c) or head
+end
+
+local function status(c)
+  if not c then return 'g' end
+  if c.granted > 0 then
+    return 'h ' .. num(c.token) .. ' ' .. n .. ' ' .. (c.units == limit and 1 or 0)
+  end
+  local ahead = redis.call('ZRANK', Q, id)
+  if not ahead then
+    scan()
+    ahead = redis.call('ZRANK', Q, id)
+  end
+  return 'w ' .. ahead .. ' ' .. stands()
+end

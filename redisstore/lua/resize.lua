@@ -1,0 +1,27 @@
+-- KEYS hash zset; ARGV id units used
+
+-- include machine
+
+load(KEYS[1], KEYS[2], ARGV[1])
+advance()
+local c, units = claim(id), tonumber(ARGV[2])
+if not c or c.linger then return done('g') end
+if c.granted == 0 then return done(status(c)) end
+if units > limit or used - c.units + units > limit then
+  return done('r ' .. stands())
+end
+c.spoke = math.max(c.spoke, tonumber(ARGV[3]))
+dirty = true
+used = used - c.units + units
+if units > c.units then
+  last = math.max(last, c.spoke)
+  draw(c)
+elseif units < c.units then
+  -- An owner that held alone may have used tokens of its own.
+  last = math.max(last, bound(c, now))
+end
+c.units = units
+put(c)
+live(c)
+grant()
+return done(status(c))

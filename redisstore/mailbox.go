@@ -1,0 +1,333 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/wake"
+)
+
+const (
+	firstPause = 50 * time.Millisecond // between attempts to subscribe
+	lastPause  = 2 * time.Second
+	// How long an Enter waits for a subscription that is being made. Without
+	// one it is woken by its own heartbeat only.
+	patience = 500 * time.Millisecond
+)
+
+// mailbox is where the scripts of all clients leave messages for this store:
+// one channel, subscribed by one goroutine from the first need until stop.
+type mailbox struct {
+	channel string
+	conn    Conn
+	ctx     context.Context // the store's
+	done    sync.WaitGroup
+	up      atomic.Bool
+
+	records wake.Hub // by record name
+
+	mu      sync.Mutex
+	begun   bool          // the goroutine was started, or must not be any more
+	settled chan struct{} // closed once the attempt under way has an outcome
+	fault   error         // of the last attempt, if permanent
+	faults  chan struct{} // closed when fault is set
+	next    int
+	hears   map[int]func(driver.Notice)
+	claims  map[string]*expected
+	sweep   int // number of claims at which to look for dead ones
+
+	lastOwner atomic.Pointer[ownerText]
+}
+
+// expected is a claim that waits, or may.
+type expected struct {
+	grant   driver.Status // Holding once the message is there
+	news    chan struct{} // closed on news; nil while nobody waits for any
+	expires time.Time     // by then the claim has run out, or was renewed
+}
+
+type ownerText struct {
+	owner driver.Owner
+	text  string
+}
+
+func newMailbox(ctx context.Context, conn Conn, channel string) *mailbox {
+	return &mailbox{
+		channel: channel, conn: conn, ctx: ctx,
+		settled: make(chan struct{}), faults: make(chan struct{}),
+		hears: make(map[int]func(driver.Notice)), claims: make(map[string]*expected),
+		sweep: 64,
+	}
+}
+
+// begin starts the goroutine if it was not yet.
+func (b *mailbox) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.begun {
+		b.begun = true
+		b.done.Go(b.run)
+	}
+}
+
+// stop waits for the goroutine; the context has ended already.
+func (b *mailbox) stop() {
+	b.mu.Lock()
+	b.begun = true
+	b.mu.Unlock()
+	b.done.Wait()
+}
+
+func (b *mailbox) run() {
+	pause := firstPause
+	for b.ctx.Err() == nil {
+		stood := false
+		err := b.conn.Subscribe(b.ctx, b.channel, func() {
+			stood = true
+			b.subscribed()
+		}, b.message)
+		b.up.Store(false)
+		b.failed(classify(err))
+		if stood {
+			pause = firstPause
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-timer.C:
+		case <-b.ctx.Done():
+		}
+		timer.Stop()
+		pause = min(2*pause, lastPause)
+		b.mu.Lock()
+		b.settled = make(chan struct{})
+		b.mu.Unlock()
+	}
+}
+
+// subscribed is called when the subscription stands. What came before is lost:
+// everything is looked at again.
+func (b *mailbox) subscribed() {
+	b.up.Store(true)
+	b.mu.Lock()
+	b.settle()
+	for _, e := range b.claims {
+		e.ring()
+	}
+	b.mu.Unlock()
+	b.records.RingAll()
+	b.notify(driver.Notice{Kind: driver.Check})
+}
+
+func (b *mailbox) failed(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settle()
+	if driver.IsPermanent(err) {
+		b.fault = err
+		close(b.faults)
+		b.faults = make(chan struct{})
+	}
+}
+
+func (b *mailbox) settle() {
+	select {
+	case <-b.settled:
+	default:
+		close(b.settled)
+	}
+}
+
+// await waits until the subscription stands, if it is being made.
+func (b *mailbox) await(ctx context.Context) {
+	if b.up.Load() {
+		return
+	}
+	b.begin()
+	b.mu.Lock()
+	settled := b.settled
+	b.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-settled:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-b.ctx.Done():
+	}
+}
+
+// message is one of
+//
+//	g ID TOKEN BEHIND ALONE    granted
+//	w ID                       wanted
+//	b ID                       broken
+//	r NAME                     a record changed
+//
+// Others may come from a later version, and are ignored.
+func (b *mailbox) message(text string) {
+	kind, rest, _ := strings.Cut(text, " ")
+	switch kind {
+	case "g":
+		id, rest, _ := strings.Cut(rest, " ")
+		st, _, err := parseStatus("h "+rest, time.Time{}, 0)
+		if err != nil {
+			return
+		}
+		b.mu.Lock()
+		if e := b.claims[id]; e != nil {
+			e.grant = st
+			e.ring()
+		}
+		b.mu.Unlock()
+	case "w":
+		b.notify(driver.Notice{Kind: driver.Wanted, ID: rest})
+	case "b":
+		b.forget(rest)
+		b.notify(driver.Notice{Kind: driver.Check, ID: rest})
+	case "r":
+		b.records.Ring(rest)
+	}
+}
+
+func (e *expected) ring() {
+	if e.news != nil {
+		close(e.news)
+		e.news = nil
+	}
+}
+
+func (b *mailbox) notify(n driver.Notice) {
+	b.mu.Lock()
+	hears := slices.Collect(maps.Values(b.hears))
+	b.mu.Unlock()
+	for _, f := range hears {
+		f(n)
+	}
+}
+
+func (b *mailbox) listen(ctx context.Context, f func(driver.Notice)) error {
+	b.begin()
+	b.mu.Lock()
+	key, faults := b.next, b.faults
+	b.next++
+	b.hears[key] = f
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		delete(b.hears, key)
+		b.mu.Unlock()
+	}()
+	select {
+	case <-faults:
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.fault
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-b.ctx.Done():
+		return driver.ErrClosed
+	}
+}
+
+// expect keeps a grant for the claim until wait fetches it.
+func (b *mailbox) expect(id string, ttl time.Duration) {
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.claims[id]; e != nil {
+		e.expires = now.Add(ttl)
+		return
+	}
+	if len(b.claims) >= b.sweep {
+		// Claims whose owner neither left nor went on.
+		maps.DeleteFunc(b.claims, func(_ string, e *expected) bool { return e.news == nil && e.expires.Before(now) })
+		b.sweep = max(64, 2*len(b.claims))
+	}
+	b.claims[id] = &expected{expires: now.Add(ttl)}
+}
+
+func (b *mailbox) known(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.claims[id] != nil
+}
+
+// renewed is told what a renewal answered.
+func (b *mailbox) renewed(id string, s driver.State, ttl time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.claims[id]
+	if e == nil {
+		return
+	}
+	e.expires = time.Now().Add(ttl)
+	if s != driver.Waiting {
+		e.ring()
+		delete(b.claims, id)
+	}
+}
+
+// forget ends the interest in the claim; who still waits for it looks itself.
+func (b *mailbox) forget(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.claims[id]; e != nil {
+		e.ring()
+		delete(b.claims, id)
+	}
+}
+
+// wait answers the grant of the claim, or Waiting when there may be other news.
+func (b *mailbox) wait(ctx context.Context, id string) (driver.Status, error) {
+	b.mu.Lock()
+	e := b.claims[id]
+	if e == nil {
+		b.mu.Unlock()
+		return driver.Status{State: driver.Waiting}, nil
+	}
+	if e.grant.State == driver.Holding {
+		delete(b.claims, id)
+		b.mu.Unlock()
+		return e.grant, nil
+	}
+	if e.news == nil {
+		e.news = make(chan struct{})
+	}
+	news := e.news
+	b.mu.Unlock()
+	select {
+	case <-news:
+	case <-ctx.Done():
+		return driver.Status{}, ctx.Err()
+	case <-b.ctx.Done():
+		return driver.Status{}, driver.ErrClosed
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e.grant.State == driver.Holding {
+		delete(b.claims, id)
+		return e.grant, nil
+	}
+	return driver.Status{State: driver.Waiting}, nil
+}
+
+// owner answers the owner as it is stored. A client says the same each time.
+func (b *mailbox) owner(o driver.Owner) string {
+	if l := b.lastOwner.Load(); l != nil && l.owner == o {
+		return l.text
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		text = []byte("{}") // strings and a number: it does not fail
+	}
+	b.lastOwner.Store(&ownerText{o, string(text)})
+	return string(text)
+}

@@ -1,0 +1,131 @@
+// Package redisstore keeps claims and records in Redis or Valkey (6.2 and
+// later), on one server.
+//
+// It is the protocol: Lua scripts and a wake-up channel, without a client.
+// Clients come by adapters, each a module of its own:
+// github.com/pawl-go/pawl/redisstore/rueidis for rueidis.
+//
+// # What it puts there
+//
+// For a name N, with the default prefix:
+//
+//	pawl:{N}    hash: the queue and its claims
+//	pawl:{N}:q  zset: the waiting claims, while there are any
+//	pawl:{N}:r  hash: the record of that name
+//	pawl:{N}:w  set: who waits for the record to change
+//
+// All but records without a TTL vanish by themselves minutes after the last
+// claim has. Each Store value listens to one channel, pawl:mailbox:ID.
+//
+// A user of the server needs the commands EVALSHA, EVAL, TIME, HMGET, HGET,
+// HGETALL, HSET, HDEL, ZADD, ZREM, ZRANGE, ZRANK, ZCARD, DEL, PEXPIREAT,
+// PEXPIRE, PERSIST, SADD, SMEMBERS, PUBLISH, SUBSCRIBE, PUBSUB and SCAN, on
+// the keys pawl:* and the channels pawl:mailbox:*.
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Options of a store. The zero value is the default.
+type Options struct {
+	// Prefix of all keys and channels: letters, digits and . _ : / - only;
+	// "pawl" if empty. Clients that shall exclude each other use the same.
+	Prefix string
+}
+
+// Store is a [driver.Store] on one server of Redis or Valkey.
+type Store struct {
+	conn   Conn
+	prefix string
+	box    *mailbox
+
+	ctx   context.Context // ends when the store is closed
+	close func() error
+}
+
+// New makes a store on conn, and owns it from now on. It does no I/O: a server
+// that does not answer shows with the first call.
+func New(conn Conn, o *Options) (*Store, error) {
+	s := &Store{conn: conn, prefix: "pawl"}
+	if o != nil && o.Prefix != "" {
+		for _, r := range o.Prefix {
+			if !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._:/-", r)) {
+				return nil, fmt.Errorf("%w prefix %q: allowed are letters, digits and . _ : / -", driver.ErrInvalid, o.Prefix)
+			}
+		}
+		s.prefix = o.Prefix
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s.ctx = ctx
+	s.box = newMailbox(ctx, conn, s.prefix+":mailbox:"+driver.NewID())
+	s.close = sync.OnceValue(func() error {
+		cancel(driver.ErrClosed)
+		s.box.stop()
+		return conn.Close()
+	})
+	return s, nil
+}
+
+// Close implements driver.Store. Claims stay until they run out.
+func (s *Store) Close() error { return s.close() }
+
+// alive answers why nothing is to be done any more.
+func (s *Store) alive(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.ctx.Err() != nil {
+		return driver.ErrClosed
+	}
+	return nil
+}
+
+// begin answers a context that ends with ctx or with the store.
+func (s *Store) begin(ctx context.Context) (context.Context, func(), error) {
+	if err := s.alive(ctx); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.ctx, func() { cancel(driver.ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}, nil
+}
+
+// run runs a script, with the keys given.
+func (s *Store) run(ctx context.Context, sc *Script, keys, args []string) (string, error) {
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	reply, err := s.conn.Script(ctx, sc, keys, args)
+	if err == nil {
+		return reply, nil
+	}
+	if errors.Is(context.Cause(ctx), driver.ErrClosed) {
+		return "", driver.ErrClosed
+	}
+	return "", classify(err)
+}
+
+// queueKeys answers the keys of the queue of a name.
+func (s *Store) queueKeys(name string) []string {
+	q := s.prefix + ":{" + name + "}:q"
+	return []string{q[:len(q)-2], q}
+}
+
+// failed says what was tried on what.
+func failed(what, name string, err error) error {
+	return fmt.Errorf("redis: %s %q: %w", what, name, err)
+}
+
+var _ driver.Store = (*Store)(nil)

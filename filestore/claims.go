@@ -59,7 +59,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	if err != nil || first.State != driver.Waiting {
 		return first, err
 	}
-	tick := time.NewTicker(probeEvery)
+	tick := time.NewTicker(s.probe)
 	defer tick.Stop()
 	for {
 		rung := false

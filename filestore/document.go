@@ -80,7 +80,8 @@ func decode(raw []byte) (document, error) {
 	return d, nil
 }
 
-// save writes the queue if it is not what was loaded.
+// save writes the queue if it is not what was loaded. now is a time that no
+// later operation's precedes.
 func (sh *shard) save(file, name string, loaded []byte, q *queue.Queue, now int64) error {
 	// The next token will be the clock's, so an empty queue need not be kept
 	// to remember the last one; see clockFile.

@@ -3,6 +3,7 @@ package filestore
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +25,16 @@ func thisMachine(t testing.TB) machine {
 	if err != nil {
 		t.Skip(err)
 	}
-	return machine{c.Boot, c.Now, time.Now, (*disk.Dir).Network, fsnotify.NewWatcher}
+	return machine{c.Boot, c.Now, time.Now, (*disk.Dir).Network, fsnotify.NewWatcher, probeEvery}
+}
+
+// still is this machine with a clock that moves by the test's hand only.
+func still(t testing.TB) (machine, func(time.Duration)) {
+	m := thisMachine(t)
+	var at atomic.Int64
+	at.Store(int64(m.uptime()))
+	m.uptime = func() time.Duration { return time.Duration(at.Load()) }
+	return m, func(d time.Duration) { at.Add(int64(d)) }
 }
 
 func noWatch() (*fsnotify.Watcher, error) { return nil, errors.New("too many watches") }

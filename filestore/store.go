@@ -26,6 +26,7 @@ const openPatience = 10 * time.Second
 type Store struct {
 	clock    timebase
 	newWatch func() (*fsnotify.Watcher, error)
+	probe    time.Duration // probeEvery
 
 	root     *disk.Dir
 	folder   *lock // on root: sessions come and go, the clock is set
@@ -58,6 +59,7 @@ type machine struct {
 	wall     func() time.Time
 	network  func(*disk.Dir) (string, error)
 	newWatch func() (*fsnotify.Watcher, error)
+	probe    time.Duration
 }
 
 // Open opens the folder, and makes it if need be. The errors say what is wrong
@@ -72,12 +74,13 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the folder %q: %w", dir, err)
 	}
-	return open(dir, machine{c.Boot, c.Now, time.Now, (*disk.Dir).Network, fsnotify.NewWatcher})
+	return open(dir, machine{c.Boot, c.Now, time.Now, (*disk.Dir).Network, fsnotify.NewWatcher, probeEvery})
 }
 
 func open(dir string, m machine) (*Store, error) {
 	s := &Store{
 		newWatch: m.newWatch,
+		probe:    m.probe,
 		listen:   make(map[int]func(driver.Notice)),
 		closed:   make(chan struct{}),
 	}
@@ -258,7 +261,7 @@ func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Que
 		dead := s.prober()
 		o.Reachable = func(c *queue.Claim) bool { return !dead(c.Session) }
 		f(&q, o)
-		return sh.save(file, name, raw, &q, now)
+		return sh.save(file, name, raw, &q, s.clock.now())
 	})
 	if err != nil {
 		return fmt.Errorf("%s %q: %w", what, name, hopeless(err))

@@ -63,6 +63,8 @@ func (s *Store) sweepFolder(budget time.Duration) {
 		_ = s.sweepSessions()
 		s.folder.drop()
 	}
+	s.queues.sweepAside(ctx)
+	s.records.sweepAside(ctx)
 	dead := s.prober()
 	for f, err := range s.queues.files() {
 		if err != nil || s.check(ctx, "sweep", "") != nil {
@@ -91,6 +93,18 @@ func (s *Store) litter(q *queue.Queue, dead func(string) bool) bool {
 		return q.Last < now
 	}
 	return q.NextExpiry() <= now || s.blockedByDead(q, "", dead)
+}
+
+// sweepAside removes what processes left that were killed while they wrote.
+func (t *table) sweepAside(ctx context.Context) {
+	for i := range shards {
+		sh, err := t.existing(i)
+		if err != nil || sh == nil || sh.take(ctx) != nil {
+			continue
+		}
+		_ = sh.dir.Remove(asideName) // not in use: the shard is locked
+		sh.drop()
+	}
 }
 
 // entry is a file of a table.

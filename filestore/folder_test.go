@@ -1,0 +1,471 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/filestore/internal/disk"
+)
+
+// wants fails the test unless err is permanent and says all of that.
+func wants(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if !driver.IsPermanent(err) {
+		t.Errorf("the error is not permanent: %v", err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the error does not say %q: %v", w, err)
+		}
+	}
+}
+
+func TestPermissions(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "deep", "down")
+	s := mustOpen(t, dir)
+	enter(t, s, claim("a"), driver.Holding)
+	if _, err := s.CompareAndSwap(t.Context(), driver.Record{Name: "a", Value: []byte("v")}); err != nil {
+		t.Fatal(err)
+	}
+	files := 0
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		want := fs.FileMode(0o600)
+		if d.IsDir() {
+			want = 0o700
+		} else {
+			files++
+		}
+		if info.Mode().Perm() != want {
+			t.Errorf("%s has mode %04o, want %04o", path, info.Mode().Perm(), want)
+		}
+		return nil
+	})
+	if err != nil || files < 4 {
+		t.Errorf("%d files, %v", files, err)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	t.Run("writable by others", func(t *testing.T) {
+		dir := t.TempDir()
+		for _, mode := range []fs.FileMode{0o777, 0o770, 0o702} {
+			if err := os.Chmod(dir, mode); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Open(dir)
+			wants(t, err, dir, "others can write", "chmod 700")
+		}
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		mustOpen(t, dir)
+	})
+	t.Run("of another user", func(t *testing.T) {
+		dir := t.TempDir()
+		if err := os.Chown(dir, 65534, 65534); err != nil {
+			t.Skip("only root can give a folder away")
+		}
+		_, err := Open(dir)
+		wants(t, err, dir, "belongs to user 65534")
+	})
+	t.Run("a file", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(path)
+		wants(t, err, path, "not a directory")
+	})
+	t.Run("no name", func(t *testing.T) {
+		if _, err := Open(""); !errors.Is(err, driver.ErrInvalid) {
+			t.Error(err)
+		}
+	})
+	t.Run("network", func(t *testing.T) {
+		m := thisMachine(t)
+		m.network = func(*disk.Dir) (string, error) { return "NFS", nil }
+		_, err := open(t.TempDir(), m)
+		wants(t, err, "NFS", "local disk", "Redis")
+	})
+	t.Run("another format", func(t *testing.T) {
+		dir := t.TempDir()
+		s := mustOpen(t, dir)
+		s.Close()
+		if err := os.WriteFile(filepath.Join(dir, clockName), []byte(`{"format": 2}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(dir)
+		wants(t, err, dir, "format is 2")
+	})
+	t.Run("damaged clock", func(t *testing.T) {
+		dir := t.TempDir()
+		s := mustOpen(t, dir)
+		s.Close()
+		if err := os.Truncate(filepath.Join(dir, clockName), 7); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(dir)
+		wants(t, err, dir, clockName, "delete the folder")
+	})
+}
+
+// queueFile is where the queue of name is kept.
+func queueFile(s *Store, name string) string {
+	return filepath.Join(s.queues.dir.Path(), shardName(shardOf(name)), fileName(name))
+}
+
+// TestDamagedQueue: a queue that can't be read is never taken for an empty one.
+func TestDamagedQueue(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	other := claim("other")
+	enter(t, s, other, driver.Holding)
+	held := claim("orders")
+	enter(t, s, held, driver.Holding)
+	path := queueFile(s, "orders")
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := os.ReadFile(queueFile(s, "other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, content := range map[string]string{
+		"empty":        "",
+		"torn":         string(good[:len(good)/2]),
+		"more":         string(good) + "{}",
+		"another name": string(foreign),
+		"null":         "null",
+		"too many":     strings.Replace(string(good), `"units": 1`, `"units": 2`, 1),
+		"no id":        strings.Replace(string(good), held.ID, "", 1),
+		"a path":       strings.Replace(string(good), s.id, "../../x", 1),
+	} {
+		t.Run(what, func(t *testing.T) {
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := s.Enter(t.Context(), claim("orders"))
+			wants(t, err, path, "damaged", "delete the file")
+			_, err = s.Inspect(t.Context(), "orders")
+			wants(t, err, path)
+			_, err = s.Leave(t.Context(), ref(held))
+			wants(t, err, path)
+			var failed error
+			names := 0
+			for q, err := range s.List(t.Context(), "") {
+				if err != nil {
+					failed = err
+				} else if q.Name == "other" {
+					names++
+				}
+			}
+			wants(t, failed, path)
+			if names != 1 {
+				t.Errorf("the list has the sound queue %d times", names)
+			}
+			if now, err := os.ReadFile(path); err != nil || string(now) != content {
+				t.Errorf("the damaged file was changed to %q, %v", now, err)
+			}
+		})
+	}
+}
+
+func TestDamagedRecord(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	path := filepath.Join(s.records.dir.Path(), shardName(shardOf("r")), fileName("r"))
+	if _, err := s.CompareAndSwap(t.Context(), driver.Record{Name: "r", Value: []byte("v")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, content := range []string{"", "{", `{"name": "r"}`, `{"name": "q", "version": 7, "text": ""}`} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Load(t.Context(), "r")
+		wants(t, err, path, "damaged")
+		_, err = s.CompareAndSwap(t.Context(), driver.Record{Name: "r", Value: []byte("w")})
+		wants(t, err, path, "damaged")
+	}
+}
+
+// TestRecordFile: text stays readable, and all bytes come back.
+func TestRecordFile(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	path := filepath.Join(s.records.dir.Path(), shardName(shardOf("r")), fileName("r"))
+	version := int64(0)
+	for _, c := range []struct{ value, shown string }{
+		{"hällo", `"text": "hällo"`},
+		{"", `"text": ""`},
+		{"\xff\x00", `"base64": "/wA="`},
+	} {
+		r, err := s.CompareAndSwap(t.Context(), driver.Record{Name: "r", Version: version, Value: []byte(c.value)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		version = r.Version
+		if got, err := s.Load(t.Context(), "r"); err != nil || string(got.Value) != c.value || got.Value == nil {
+			t.Errorf("%q came back as %q, %v", c.value, got.Value, err)
+		}
+		if raw, err := os.ReadFile(path); err != nil || !strings.Contains(string(raw), c.shown) {
+			t.Errorf("the file of %q is %s, %v", c.value, raw, err)
+		}
+	}
+}
+
+// TestDeletedInTheSameMicrosecond: versions rise over a deletion even if the
+// clock has not gone on since.
+func TestDeletedInTheSameMicrosecond(t *testing.T) {
+	m, move := still(t)
+	s := mustOpenOn(t, t.TempDir(), m)
+	swap := func(version int64, value []byte) driver.Record {
+		t.Helper()
+		r, err := s.CompareAndSwap(t.Context(), driver.Record{Name: "r", Version: version, Value: value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	a := swap(0, []byte("a"))
+	if r := swap(a.Version, nil); r.Version != 0 {
+		t.Errorf("a deletion answers version %d", r.Version)
+	}
+	if r, err := s.Load(t.Context(), "r"); err != nil || r.Version != 0 || r.Value != nil {
+		t.Errorf("a deleted record is %+v, %v", r, err)
+	}
+	b := swap(0, []byte("b"))
+	if b.Version <= a.Version {
+		t.Errorf("version %d after %d", b.Version, a.Version)
+	}
+	swap(b.Version, nil)
+	move(time.Millisecond)
+	s.sweepFolder(time.Second)
+	if n := countFiles(t, s.records.dir.Path()); n != 0 {
+		t.Errorf("%d files are left of a deleted record", n)
+	}
+}
+
+func countFiles(t testing.TB, dir string) (n int) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			n++
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestFolderGone: a store never mixes a folder that was taken away with one
+// that took its place.
+func TestFolderGone(t *testing.T) {
+	use := func(s *Store, c driver.Claim) map[string]error {
+		_, enter := s.Enter(t.Context(), claim(c.Name))
+		_, inspect := s.Inspect(t.Context(), c.Name)
+		_, leave := s.Leave(t.Context(), ref(c))
+		_, load := s.Load(t.Context(), c.Name)
+		_, swap := s.CompareAndSwap(t.Context(), driver.Record{Name: c.Name, Value: []byte("v")})
+		errs := map[string]error{"enter": enter, "inspect": inspect, "leave": leave, "load": load, "swap": swap}
+		s.Renew(t.Context(), []driver.Ref{ref(c)}, func(_ int, _ driver.Status, err error) { errs["renew"] = err })
+		return errs
+	}
+	for what, take := range map[string]func(dir string) error{
+		"removed": os.RemoveAll,
+		"moved":   func(dir string) error { return os.Rename(dir, dir+".old") },
+		"replaced": func(dir string) error {
+			if err := os.Rename(dir, dir+".old"); err != nil {
+				return err
+			}
+			s, err := Open(dir)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { s.Close() })
+			_, err = s.Enter(t.Context(), claim("a"))
+			return err
+		},
+		"queues removed": func(dir string) error { return os.RemoveAll(dir + "/queues") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir() + "/locks"
+			s := mustOpen(t, dir)
+			c := claim("a")
+			enter(t, s, c, driver.Holding)
+			if _, err := s.Load(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+			if err := take(dir); err != nil {
+				t.Fatal(err)
+			}
+			for op, err := range use(s, c) {
+				if what == "queues removed" && (op == "load" || op == "swap") {
+					continue
+				}
+				if !errors.Is(err, errGone) || !driver.IsPermanent(err) {
+					t.Errorf("%s: %v", op, err)
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("session removed", func(t *testing.T) {
+		s := mustOpen(t, t.TempDir())
+		if err := os.RemoveAll(filepath.Join(s.sessions.Path(), s.id)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Enter(t.Context(), claim("a"))
+		wants(t, err, "session")
+	})
+}
+
+// TestDiskFull: nothing is granted that was not written; what was written stays
+// readable, and leaving needs no room.
+func TestDiskFull(t *testing.T) {
+	dir := smallDisk(t)
+	s := mustOpen(t, dir+"/locks")
+	held := claim("held")
+	enter(t, s, held, driver.Holding)
+	if err := os.WriteFile(dir+"/fill", make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the disk has room left: %v", err)
+	}
+	_, err := s.Enter(t.Context(), claim("other"))
+	if !errors.Is(err, syscall.ENOSPC) || driver.IsPermanent(err) {
+		t.Errorf("on a full disk Enter answers %v", err)
+	}
+	if q, err := s.Inspect(t.Context(), "other"); err != nil || len(q.Claims) != 0 {
+		t.Errorf("a claim that was not written: %+v, %v", q, err)
+	}
+	if q, err := s.Inspect(t.Context(), "held"); err != nil || len(q.Claims) != 1 {
+		t.Errorf("the claim from before: %+v, %v", q, err)
+	}
+	leave(t, s, held)
+	if err := os.Remove(dir + "/fill"); err != nil {
+		t.Fatal(err)
+	}
+	enter(t, s, claim("other"), driver.Holding)
+}
+
+func TestReadOnlyFolder(t *testing.T) {
+	dir := smallDisk(t)
+	s := mustOpen(t, dir+"/locks")
+	held := claim("held")
+	enter(t, s, held, driver.Holding)
+	remount(t, dir, true)
+	_, err := s.Enter(t.Context(), claim("other"))
+	wants(t, err, dir, "read-only")
+	_, err = s.Leave(t.Context(), ref(held))
+	wants(t, err, dir, "read-only")
+	if q, err := s.Inspect(t.Context(), "held"); err != nil || len(q.Claims) != 1 {
+		t.Errorf("Inspect: %+v, %v", q, err)
+	}
+	_, err = Open(dir + "/locks")
+	wants(t, err, dir, "read-only")
+	remount(t, dir, false)
+	leave(t, s, held)
+}
+
+// TestStoppedProcess: another process that was stopped while it had a part of
+// the folder locked delays calls, but they end with their context, and Close.
+func TestStoppedProcess(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	stopped := mustOpen(t, s.root.Path())
+	sh, err := stopped.queues.shard(shardOf("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sh.take(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Enter(ctx, claim("a")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Enter answers %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Enter(context.Background(), claim("a"))
+		ended <- err
+	}()
+	// A batch goes on past the names that are held up.
+	free := claim("b")
+	for shardOf(free.Name) == shardOf("a") {
+		free.Name += "b"
+	}
+	enter(t, s, free, driver.Holding)
+	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	answers := make([]error, 2)
+	s.Renew(ctx, []driver.Ref{ref(claim("a")), ref(free)}, func(i int, _ driver.Status, err error) { answers[i] = err })
+	if !errors.Is(answers[0], context.DeadlineExceeded) || answers[1] != nil {
+		t.Errorf("Renew answers %v", answers)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("a call that Close found waiting answers %v", err)
+	}
+	sh.drop()
+	enter(t, stopped, claim("a"), driver.Holding)
+}
+
+// TestCloseLeavesNothing: no goroutine, no descriptor, no file of its own.
+func TestCloseLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	mustOpen(t, dir) // so that what is made once is there
+	descriptors := func() int {
+		names, err := os.ReadDir("/dev/fd")
+		if err != nil {
+			t.Skip(err)
+		}
+		return len(names)
+	}
+	goroutines, files, open := runtime.NumGoroutine(), countFiles(t, dir), descriptors()
+	for range 10 {
+		s := mustOpen(t, dir)
+		c := claim("a")
+		enter(t, s, c, driver.Holding)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_, _ = s.WaitChange(ctx, "r", 0)
+		cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- s.Listen(context.Background(), func(driver.Notice) {}) }()
+		leave(t, s, c)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("Listen answers %v", err)
+		}
+	}
+	for end := time.Now().Add(patience); runtime.NumGoroutine() > goroutines || descriptors() > open; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines and %d descriptors before, %d and %d after", goroutines, open, runtime.NumGoroutine(), descriptors())
+		}
+	}
+	if n := countFiles(t, dir); n != files {
+		t.Errorf("%d files before, %d after", files, n)
+	}
+}

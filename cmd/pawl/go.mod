@@ -3,6 +3,7 @@ module github.com/pawl-go/pawl/cmd/pawl
 go 1.26.0
 
 require (
+	github.com/creack/pty v1.1.24
 	github.com/pawl-go/pawl v0.0.0-00010101000000-000000000000
 	github.com/spf13/cobra v1.10.2
 	golang.org/x/sys v0.49.0

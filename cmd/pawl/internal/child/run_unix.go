@@ -196,9 +196,10 @@ func (s *supervisor) stopped(sig syscall.Signal) {
 	// The shell gets its prompt back only when its own child stops. The others
 	// of our group are part of the same job. Where nobody could wake us (an
 	// orphaned group) the kernel does not stop us, and wakeAt goes on.
+	// It has to be SIGTTIN: once a Go program has asked for SIGTSTP, that does
+	// not stop it any more.
 	s.suspended, s.wakeAt = true, time.Now().Add(200*time.Millisecond)
-	signal.Stop(s.stop)
-	_ = unix.Kill(0, syscall.SIGTSTP)
+	_ = unix.Kill(0, syscall.SIGTTIN)
 }
 
 // resume goes on after this process was stopped. The lease may have run out
@@ -210,7 +211,6 @@ func (s *supervisor) resume() {
 		case <-s.stop: // it has been obeyed
 		default:
 		}
-		signal.Notify(s.stop, syscall.SIGTSTP)
 	}
 	if s.ending {
 		return

@@ -1,0 +1,259 @@
+//go:build unix
+
+package child
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Run collects every child of its process and changes how it takes signals, so
+// each test runs it in a process of its own: this binary, started again.
+
+const (
+	exitLost  = 79
+	exitMax   = 80
+	exitLate  = 81 // the group outlived the lease
+	exitError = 99
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv("CHILD_TEST") {
+	case "run":
+		os.Exit(helper(os.Args[1:]))
+	case "front":
+		os.Exit(front())
+	}
+	os.Exit(m.Run())
+}
+
+// fakeLease ends when told by the variables of the helper's environment.
+type fakeLease struct {
+	mu       sync.Mutex
+	deadline time.Time // zero: renewed all the time
+	ttl      time.Duration
+	gone     bool
+	lost     chan struct{}
+}
+
+func (l *fakeLease) Deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.deadline.IsZero() {
+		return time.Now().Add(l.ttl)
+	}
+	return l.deadline
+}
+
+func (l *fakeLease) Lost() <-chan struct{} { return l.lost }
+
+func (l *fakeLease) lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.gone {
+		l.gone = true
+		close(l.lost)
+	}
+}
+
+func (l *fakeLease) Extend(_ context.Context, ttl time.Duration) error {
+	if os.Getenv("EXTEND") == "lost" {
+		l.lose()
+		return errors.New("lost")
+	}
+	return nil
+}
+
+// helper runs args under a fake lease: TTL, KILL_AFTER, MAX_HOLD; FIXED: it is
+// never renewed; BREAK: it is lost after that time; EXTEND=lost: found lost when
+// asked for; SIGNAL: arrives before the start.
+func helper(args []string) int {
+	sig := Catch()
+	defer sig.Stop()
+	ttl := duration("TTL", 30*time.Second)
+	l := &fakeLease{ttl: ttl, lost: make(chan struct{})}
+	if os.Getenv("FIXED") != "" {
+		l.deadline = time.Now().Add(ttl)
+	}
+	if d := duration("BREAK", 0); d > 0 {
+		time.AfterFunc(d, l.lose)
+	}
+	lim := Limits{TTL: ttl, KillAfter: duration("KILL_AFTER", DefaultKillAfter(ttl)), MaxHold: duration("MAX_HOLD", 0), Started: time.Now()}
+	if n, err := strconv.Atoi(os.Getenv("SIGNAL")); err == nil {
+		ctx, stop := sig.Context(context.Background())
+		syscall.Kill(os.Getpid(), syscall.Signal(n))
+		<-ctx.Done()
+		stop()
+	}
+	path, err := Find(args[0])
+	if err != nil {
+		path = args[0] // let the kernel say it
+	}
+	r, err := Run(Command{path, args, os.Environ()}, l, lim, sig)
+	var interrupted *Interrupted
+	var cannot *Error
+	switch {
+	case errors.As(err, &interrupted):
+		return interrupted.Status()
+	case errors.As(err, &cannot):
+		return cannot.Status
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		return exitError
+	case os.Getenv("FIXED") != "" && !time.Now().Before(l.deadline):
+		return exitLate
+	case r.Cause == LeaseLost:
+		return exitLost
+	case r.Cause == HeldMax:
+		return exitMax
+	}
+	return r.Status
+}
+
+func duration(name string, def time.Duration) time.Duration {
+	if d, err := time.ParseDuration(os.Getenv(name)); err == nil {
+		return d
+	}
+	return def
+}
+
+// front tells whether its group has the terminal.
+func front() int {
+	group, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
+	if err != nil || group != unix.Getpgrp() {
+		fmt.Println("background", group, unix.Getpgrp(), err)
+		return 1
+	}
+	fmt.Println("foreground")
+	return 0
+}
+
+// process is a helper that runs.
+type process struct {
+	t *testing.T
+	*exec.Cmd
+	out *output
+}
+
+// start starts a helper with those variables that runs sh -c script.
+func start(t *testing.T, script string, vars ...string) *process {
+	t.Helper()
+	return startCommand(t, []string{"sh", "-c", script}, vars...)
+}
+
+func startCommand(t *testing.T, args []string, vars ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, Cmd: exec.Command(self, args...), out: newOutput()}
+	p.Env = append(append(os.Environ(), "CHILD_TEST=run"), vars...)
+	p.Stdout, p.Stderr = p.out, p.out
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.WaitDelay = time.Second
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Process.Kill() })
+	return p
+}
+
+// status waits for the end and answers the exit status.
+func (p *process) status() int {
+	p.t.Helper()
+	timer := time.AfterFunc(30*time.Second, func() { p.Process.Kill() })
+	defer timer.Stop()
+	err := p.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+		p.t.Fatal(err)
+	}
+	return p.ProcessState.ExitCode()
+}
+
+// output collects what a process prints.
+type output struct {
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	more chan struct{}
+}
+
+func newOutput() *output { return &output{more: make(chan struct{}, 1)} }
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case o.more <- struct{}{}:
+	default:
+	}
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// wait waits until text was printed and answers what follows it.
+func (o *output) wait(t *testing.T, text string) string {
+	t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		if _, after, ok := strings.Cut(o.String(), text); ok {
+			return after
+		}
+		select {
+		case <-o.more:
+		case <-timeout:
+			t.Fatalf("%q was not printed, but:\n%s", text, o)
+		}
+	}
+}
+
+// number waits for a line "label N" and answers N.
+func (o *output) number(t *testing.T, label string) int {
+	t.Helper()
+	o.wait(t, label+" ")
+	for {
+		line, _, ok := strings.Cut(o.wait(t, label+" "), "\n")
+		if n, err := strconv.Atoi(strings.TrimSpace(line)); ok && err == nil {
+			return n
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// alive tells whether a process runs; one that nobody has collected does not.
+func alive(pid int) bool {
+	if runtime.GOOS != "linux" {
+		return syscall.Kill(pid, 0) == nil
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return err == nil && !strings.HasPrefix(after, "Z")
+}

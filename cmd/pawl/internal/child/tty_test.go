@@ -1,0 +1,260 @@
+//go:build unix
+
+package child
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// session is a program on a terminal of its own.
+type session struct {
+	*process
+	tty *os.File // what its user types and sees
+}
+
+func onTerminal(t *testing.T, args []string, vars ...string) *session {
+	t.Helper()
+	p := &process{t: t, Cmd: exec.Command(args[0], args[1:]...), out: newOutput()}
+	p.Env = append(os.Environ(), vars...)
+	blocking, err := pty.Start(p.Cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blocking.Close()
+	fd, err := unix.FcntlInt(blocking.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	tty := os.NewFile(uintptr(fd), "terminal") // closing it ends reads, and hangs up
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		io.Copy(p.out, tty)
+	}()
+	t.Cleanup(func() {
+		p.Process.Kill()
+		tty.Close()
+		<-read
+	})
+	return &session{p, tty}
+}
+
+func (s *session) key(text string) {
+	s.t.Helper()
+	if _, err := io.WriteString(s.tty, text); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// shell is an interactive shell with job control. $RUN starts the helper.
+func shell(t *testing.T, vars ...string) *session {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("this test needs bash")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := onTerminal(t, []string{bash, "--norc", "--noprofile", "-i"},
+		append(vars, "PS1=$ ", "TERM=dumb", "SELF="+self, "RUN=env CHILD_TEST=run "+self, "FRONT=env CHILD_TEST=front "+self)...)
+	s.out.wait(t, "$ ")
+	return s
+}
+
+func TestCommandHasTheTerminal(t *testing.T) {
+	t.Parallel()
+	s := shell(t)
+	s.key("$RUN $FRONT; echo front-$?\n")
+	s.out.wait(t, "front-0")
+	// The shell's next command would stop if it were not given back.
+	s.key("read x; echo got-$x\n")
+	s.key("text\n")
+	s.out.wait(t, "got-text")
+}
+
+func TestCtrlC(t *testing.T) {
+	t.Parallel()
+	s := shell(t)
+	s.key("$RUN sh -c 'trap \"echo c-is-here; exit 5\" INT; echo rea\"\"dy; while :; do sleep 0.05; done'; echo status-$?\n")
+	s.out.wait(t, "ready")
+	s.key("\x03")
+	s.out.wait(t, "c-is-here")
+	s.out.wait(t, "status-5")
+}
+
+// Reading needs the foreground, also where a pipeline kept it from the command.
+func TestPipelineLeavesTheTerminalToThePager(t *testing.T) {
+	t.Parallel()
+	s := shell(t)
+	s.key("$RUN sh -c 'echo o\"\"ut; sleep 0.3' | (read a; read b </dev/tty; echo $a-$b)\n")
+	s.key("typed\n")
+	s.out.wait(t, "out-typed")
+
+	s.key("echo in | $RUN sh -c 'read a; read b </dev/tty; echo $a+$b'; echo do\"\"ne\n")
+	time.Sleep(300 * time.Millisecond) // or the shell's line editor might get it
+	s.key("again\n")
+	s.out.wait(t, "in+again")
+	s.out.wait(t, "done")
+}
+
+const counting = `n=0; while :; do n=$((n+1)); echo $n >> $FILE; sleep 0.02; done`
+
+func lines(t *testing.T, file string) int {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return strings.Count(string(b), "\n")
+}
+
+// stands tells whether the file does not grow.
+func stands(t *testing.T, file string) bool {
+	t.Helper()
+	n := lines(t, file)
+	time.Sleep(300 * time.Millisecond)
+	return lines(t, file) == n
+}
+
+func TestCtrlZ(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "count")
+	s := shell(t, "FILE="+file)
+	s.key(fmt.Sprintf("$RUN sh -c '%s'\n", counting))
+	eventually(t, "it does not run", func() bool { return lines(t, file) > 3 })
+	s.key("\x1a")
+	s.out.wait(t, "Stopped")
+	if !stands(t, file) {
+		t.Fatal("the shell has its prompt, and the command runs on")
+	}
+	n := lines(t, file)
+	s.key("fg\n")
+	eventually(t, "it does not run again", func() bool { return lines(t, file) > n+3 })
+	s.key("\x1a")
+	eventually(t, "Ctrl-Z works only once", func() bool { return strings.Count(s.out.String(), "Stopped") == 2 })
+	n = lines(t, file)
+	s.key("bg\n")
+	eventually(t, "it does not run in the background", func() bool { return lines(t, file) > n+3 })
+	s.key("fg; echo sta\"\"tus-$?\n")
+	time.Sleep(200 * time.Millisecond)
+	s.key("\x03")
+	s.out.wait(t, "status-130")
+}
+
+// What stopped too long has lost its lock: it must not run one more step.
+func TestCtrlZBeyondTheLease(t *testing.T) {
+	t.Parallel()
+	for name, vars := range map[string][]string{
+		"by its own clock": {"TTL=2s", "FIXED=1"},
+		"as the store has": {"TTL=20s", "EXTEND=lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "count")
+			s := shell(t, append(vars, "FILE="+file, "KILL_AFTER=0s")...)
+			s.key(fmt.Sprintf("$RUN sh -c '%s'\n", counting))
+			eventually(t, "it does not run", func() bool { return lines(t, file) > 3 })
+			s.key("\x1a")
+			s.out.wait(t, "Stopped")
+			time.Sleep(2200 * time.Millisecond)
+			n := lines(t, file)
+			s.key("fg; echo sta\"\"tus-$?\n")
+			s.out.wait(t, "status-")
+			if lines(t, file) != n {
+				t.Errorf("the command went on without its lock")
+			}
+		})
+	}
+}
+
+// A background job that wants to read stops until it is in front.
+func TestBackgroundJobReads(t *testing.T) {
+	t.Parallel()
+	s := shell(t)
+	s.key("$RUN sh -c 'read x; echo go\"\"t-$x' & sleep 0.5; jobs\n")
+	s.out.wait(t, "Stopped")
+	s.key("fg\n")
+	time.Sleep(300 * time.Millisecond)
+	s.key("line\n")
+	s.out.wait(t, "got-line")
+}
+
+// Where no shell could continue us, Ctrl-Z must not stop anything for ever.
+func TestCtrlZWithoutAShell(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "count")
+	s := onTerminal(t, []string{self, "sh", "-c", counting}, "CHILD_TEST=run", "FILE="+file)
+	eventually(t, "it does not run", func() bool { return lines(t, file) > 3 })
+	s.key("\x1a")
+	time.Sleep(100 * time.Millisecond)
+	n := lines(t, file)
+	eventually(t, "it does not go on", func() bool { return lines(t, file) > n+5 })
+	s.key("\x03")
+	if got := s.status(); got != 130 {
+		t.Errorf("status %d", got)
+	}
+}
+
+// One pawl in another hands the terminal down, and back up.
+func TestNested(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "count")
+	s := shell(t, "FILE="+file)
+	s.key(fmt.Sprintf("$RUN $RUN sh -c '%s'\n", counting))
+	eventually(t, "it does not run", func() bool { return lines(t, file) > 3 })
+	s.key("\x1a")
+	s.out.wait(t, "Stopped")
+	if !stands(t, file) {
+		t.Fatal("the command runs on")
+	}
+	n := lines(t, file)
+	s.key("fg; echo sta\"\"tus-$?\n")
+	eventually(t, "it does not run again", func() bool { return lines(t, file) > n+3 })
+	s.key("\x03")
+	s.out.wait(t, "status-130")
+}
+
+// A command that is killed in raw mode must not leave the terminal so.
+func TestModesAreRestored(t *testing.T) {
+	t.Parallel()
+	s := shell(t)
+	s.key("$RUN sh -c 'stty -echo -icanon; kill -KILL $$'; stty -a | grep -c -- '-icanon' | sed 's/^/raw-/'\n")
+	s.out.wait(t, "raw-0")
+}
+
+// SIGSTOP is not the terminal's: somebody looks at the command; it keeps the
+// lock, so this process must go on.
+func TestFrozenCommandKeepsTheLock(t *testing.T) {
+	t.Parallel()
+	s := shell(t)
+	s.key("$RUN sh -c 'echo ready $$; while :; do sleep 0.05; done'; echo sta\"\"tus-$?\n")
+	pid := s.out.number(t, "\nready")
+	syscall.Kill(-pid, syscall.SIGSTOP)
+	time.Sleep(300 * time.Millisecond)
+	if strings.Contains(s.out.String(), "Stopped") {
+		t.Error("this process stopped as well")
+	}
+	syscall.Kill(-pid, syscall.SIGCONT)
+	s.key("\x03")
+	s.out.wait(t, "status-130")
+}

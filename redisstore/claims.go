@@ -53,6 +53,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 	}
 	switch {
 	case err != nil:
+		s.doubts.add(c.ID, c.TTL)
 		return driver.Status{}, failed("enter", c.Name, err)
 	case have != 0:
 		return driver.Status{}, &driver.LimitError{Name: c.Name, Have: have, Want: c.Limit}
@@ -179,12 +180,15 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	if err := r.Check(); err != nil {
 		return driver.Gone, fmt.Errorf("leave: %w", err)
 	}
-	linger := "0"
-	if r.Linger > 0 {
-		linger = strconv.FormatInt(queue.Micros(r.Linger), 10)
+	doubt := "0"
+	if s.doubts.has(r.ID) {
+		doubt = "1"
 	}
-	reply, err := s.run(ctx, leaveScript, s.queueKeys(r.Name), []string{r.ID, strconv.FormatInt(r.Used, 10), linger})
+	reply, err := s.run(ctx, leaveScript, s.queueKeys(r.Name), []string{
+		r.ID, strconv.FormatInt(r.Used, 10), strconv.FormatInt(queue.Micros(r.Linger), 10), doubt,
+	})
 	if err == nil {
+		s.doubts.remove(r.ID)
 		s.box.forget(r.ID)
 		switch reply {
 		case "h":

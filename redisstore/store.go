@@ -18,7 +18,7 @@
 // claim has. Each Store value listens to one channel, pawl:mailbox:ID.
 //
 // A user of the server needs the commands EVALSHA, EVAL, TIME, HMGET, HGET,
-// HGETALL, HSET, HDEL, ZADD, ZREM, ZRANGE, ZRANK, ZCARD, DEL, PEXPIREAT,
+// HGETALL, HEXISTS, HSET, HDEL, ZADD, ZREM, ZRANGE, ZRANK, ZCARD, DEL, PEXPIREAT,
 // PEXPIRE, PERSIST, SADD, SMEMBERS, PUBLISH, SUBSCRIBE, PUBSUB and SCAN, on
 // the keys pawl:* and the channels pawl:mailbox:*.
 package redisstore
@@ -45,6 +45,7 @@ type Store struct {
 	conn   Conn
 	prefix string
 	box    *mailbox
+	doubts doubts
 
 	ctx   context.Context // ends when the store is closed
 	close func() error

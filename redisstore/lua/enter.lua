@@ -42,6 +42,7 @@ if c then
   live(c)
   return done(status(c))
 end
+if redis.call('HEXISTS', K, id) == 1 then return done('g') end -- marked by bar
 if used + n == 0 then
   seq, min = 0, ends
 elseif limit ~= want then

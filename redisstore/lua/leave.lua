@@ -1,7 +1,8 @@
--- KEYS hash zset; ARGV id used linger
+-- KEYS hash zset; ARGV id used linger doubt
+-- doubt is 1 if a request that enters the claim may still be under way.
 
 -- Nobody waits, and nothing can have run out.
-if ARGV[3] == '0' then
+if ARGV[3] == '0' and ARGV[4] == '0' then
   local key, m = KEYS[1], redis.call('HMGET', KEYS[1], ARGV[1], 'last', 'used', 'n', 'min', 'x')
   if m[1] and m[4] == '0' then
     local e, u, un, f = string.match(m[1], '^(%d+) (%d+) %d+ %d+ (%d+) %d+ %d+ (%S+) ')
@@ -26,7 +27,10 @@ end
 load(KEYS[1], KEYS[2], ARGV[1])
 advance()
 local c = claim(id)
-if not c then return done('g') end
+if not c then
+  bar()
+  return done('g')
+end
 local was, spoke, linger = c.granted > 0 and 'h' or 'w', tonumber(ARGV[2]), tonumber(ARGV[3])
 if c.linger then
   -- a repeated leave
@@ -37,6 +41,7 @@ elseif linger > 0 and c.granted > 0 then
 else
   if c.granted > 0 then last = math.max(last, spoke, c.spoke) end
   remove(c)
+  if ARGV[4] == '1' then bar() end
   grant()
   -- An empty queue need not be kept for as long as its claims could have lived.
   if used + n == 0 and x > now + 720000000 then

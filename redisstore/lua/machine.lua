@@ -4,7 +4,8 @@
 -- every claim in a field named after its id, which has 8 or more. The zset Q
 -- holds the ids of waiting claims in order of arrival; it exists only while
 -- somebody waits. The claims are the truth: scan makes everything else anew
--- from them. Times are microseconds of the server's clock.
+-- from them. A field of that kind may also be the mark of a claim that must
+-- not enter any more, see bar. Times are microseconds of the server's clock.
 local K, Q, id           -- the name at hand, and the caller's claim
 local last, limit        -- as in package queue
 local used, n, o         -- units held, claims that wait, of those with overtake
@@ -12,6 +13,7 @@ local seq                -- of the latest arrival; starts anew in an empty queue
 local min                -- no claim runs out before this
 local x                  -- when the keys run out
 local h                  -- a claim that holds, or held, or ''
+local b                  -- when the first mark may go; 0 if there are none
 local dirty, post        -- unsaved; messages to send
 local grant
 
@@ -19,11 +21,11 @@ local function num(v) return string.format('%.0f', v) end
 
 local function load(k, q, claim)
   K, Q, id, dirty, post = k, q, claim, false, {}
-  local m = redis.call('HMGET', K, 'last', 'limit', 'used', 'n', 'o', 'seq', 'min', 'x', 'h')
+  local m = redis.call('HMGET', K, 'last', 'limit', 'used', 'n', 'o', 'seq', 'min', 'x', 'h', 'b')
   last, limit = tonumber(m[1]) or 0, tonumber(m[2]) or 0
   used, n, o = tonumber(m[3]) or 0, tonumber(m[4]) or 0, tonumber(m[5]) or 0
   seq, min, x = tonumber(m[6]) or 0, tonumber(m[7]) or 0, tonumber(m[8]) or 0
-  h = m[9] or ''
+  h, b = m[9] or '', tonumber(m[10]) or 0
 end
 
 -- done saves, and only then tells: what a script has written stays written
@@ -31,7 +33,7 @@ end
 local function done(reply)
   if dirty then
     redis.call('HSET', K, 'last', last, 'limit', limit, 'used', used, 'n', n, 'o', o,
-      'seq', seq, 'min', min, 'x', x, 'h', h)
+      'seq', seq, 'min', min, 'x', x, 'h', h, 'b', b)
   end
   for i = 1, #post do
     local c, text = post[i][1], post[i][2]
@@ -64,20 +66,27 @@ end
 
 local function put(c) redis.call('HSET', K, c.id, pack(c)) end
 
+local function marked(s) return string.sub(s, 1, 5) == 'left ' end
+
 local function claim(cid)
   local s = redis.call('HGET', K, cid)
-  return s and parse(cid, s) or nil
+  return s and not marked(s) and parse(cid, s) or nil
 end
 
--- live notes that c runs out at c.exp, and lets the keys outlive it.
-local function live(c)
-  if c.exp < min then min, dirty = c.exp, true end
-  local need = math.max(last, c.exp) + 60000000
+-- keep lets the keys outlive that time, and the last token, by a minute.
+local function keep(time)
+  local need = math.max(last, time) + 60000000
   if x < need then
     x, dirty = need + 60000000, true
     redis.call('PEXPIREAT', K, math.ceil(x / 1000))
     if n > 0 then redis.call('PEXPIREAT', Q, math.ceil(x / 1000)) end
   end
+end
+
+-- live notes that c runs out at c.exp.
+local function live(c)
+  if c.exp < min then min, dirty = c.exp, true end
+  keep(c.exp)
 end
 
 local function draw(c)
@@ -87,11 +96,11 @@ end
 
 -- bound is the highest token that the owner of c may have used by that time.
 local function bound(c, at)
-  local b = math.max(c.token, c.spoke)
+  local high = math.max(c.token, c.spoke)
   if c.units == limit and not c.linger then
-    b = math.max(b, c.token + math.min(SPARE, math.max(0, at - c.granted)))
+    high = math.max(high, c.token + math.min(SPARE, math.max(0, at - c.granted)))
   end
-  return b
+  return high
 end
 
 local function retire(c, at)
@@ -114,9 +123,16 @@ end
 -- and how many have.
 local function scan()
   local all, kept, gone = redis.call('HGETALL', K), {}, {}
-  used, n, o, min, dirty = 0, 0, 0, 0, true
+  used, n, o, min, b, dirty = 0, 0, 0, 0, 0, true
   for i = 1, #all, 2 do
-    if #all[i] > 7 then
+    if #all[i] > 7 and marked(all[i + 1]) then
+      local till = tonumber(string.sub(all[i + 1], 6)) or 0
+      if till <= now then
+        redis.call('HDEL', K, all[i])
+      elseif b == 0 or till < b then
+        b = till
+      end
+    elseif #all[i] > 7 then
       local c = parse(all[i], all[i + 1])
       if c.exp <= now then
         retire(c, c.exp)
@@ -146,6 +162,17 @@ local function scan()
     redis.call('PEXPIREAT', Q, math.ceil(x / 1000))
   end
   return kept, #gone
+end
+
+-- bar keeps the caller's claim out of the queue for a minute: it has left, but
+-- a request that enters it may still be under way, on another connection.
+local function bar()
+  if b > 0 and now >= b then scan() end
+  local till = now + 60000000
+  redis.call('HSET', K, id, 'left ' .. num(till))
+  if b == 0 then b = till end
+  dirty = true
+  keep(now)
 end
 
 -- advance is R1, and R2 for what R1 has freed.

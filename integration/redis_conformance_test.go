@@ -1,0 +1,41 @@
+package integration
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/drivertest"
+	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/redisstore"
+	"github.com/pawl-go/pawl/redisstore/rueidis"
+)
+
+func TestRedisConformance(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	drivertest.Run(t, drivertest.Harness{
+		New: func(testing.TB) drivertest.Backing {
+			return drivertest.Backing{Open: func() (driver.Store, error) { return rueidis.Open(r.URL(), nil) }}
+		},
+	})
+}
+
+// The same with the scripts' time moved by hand, and a client that is shared.
+func TestRedisConformanceInMovedTime(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	drivertest.Run(t, drivertest.Harness{
+		New: func(t testing.TB) drivertest.Backing {
+			var ahead atomic.Int64
+			prefix := "t" + driver.NewID() // time is moved for this test alone
+			return drivertest.Backing{
+				Open: func() (driver.Store, error) {
+					conn := newClockConn(t, c, func() int64 { return time.Now().UnixMicro() + ahead.Load() })
+					return redisstore.New(conn, &redisstore.Options{Prefix: prefix})
+				},
+				Advance: func(d time.Duration) { ahead.Add(d.Microseconds()) },
+			}
+		},
+	})
+}

@@ -136,7 +136,7 @@ func (k *keeper) arm() time.Duration {
 func (k *keeper) take(now time.Time) (due []*claim) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for len(k.heap) > 0 && k.heap[0].due.Add(-k.heap[0].slack).Before(now) {
+	for len(k.heap) > 0 && !k.heap[0].due.Add(-k.heap[0].slack).After(now) {
 		due = append(due, heap.Pop(&k.heap).(*claim))
 	}
 	return due
@@ -183,8 +183,8 @@ func (k *keeper) send(b *batch) {
 			cl := b.claims[i]
 			cl.co.mu.Lock()
 			defer cl.co.unlock()
-			cl.renewing = false
 			if r := b.refs[i]; cl.id == r.ID {
+				cl.renewing = false
 				cl.renewed(r.TTL, sent, slept, st, err)
 			}
 		})
@@ -196,7 +196,7 @@ func (k *keeper) send(b *batch) {
 func (cl *claim) nextDue(slept time.Duration) (due time.Time, slack time.Duration) {
 	ends := cl.deadline.Add(-max(0, slept-cl.slept))
 	if cl.state == waiting {
-		ends = cl.renewAt.Add(cl.ttl) // it has no end; just a date
+		ends = time.Now().Add(cl.ttl) // it has no end; just a date
 	} else if t := cl.tenure; !t.limit.IsZero() && t.limit.Before(ends) {
 		ends = t.limit
 	}

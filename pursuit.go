@@ -127,7 +127,7 @@ func (cl *claim) again() {
 	cl.co.core.unregister(cl)
 	cl.co.core.keeper.remove(cl)
 	cl.id, cl.state, cl.ahead = driver.NewID(), entering, -1
-	cl.unanswered, cl.hurried = false, false
+	cl.unanswered, cl.hurried, cl.renewing = false, false, false
 	cl.co.core.register(cl)
 	if cl.wake != nil {
 		cl.wake()

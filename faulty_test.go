@@ -1,0 +1,161 @@
+package pawl_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+var errNetwork = errors.New("connection reset")
+
+// faulty is a store behind a bad network.
+type faulty struct {
+	driver.Store
+	calls atomic.Int64 // that reached the store, but for Wait and Listen
+
+	mu    sync.Mutex
+	rand  *rand.Rand
+	rate  float64       // of requests that meet a fault
+	delay time.Duration // of a message, at the most
+	late  sync.WaitGroup
+	down  bool                  // no answers: calls hang until their context ends
+	err   error                 // answered instead of calling the store
+	hook  func(op string) error // called before the store; an error goes to the caller
+	after func(op string) error // called after the store; likewise
+}
+
+func (f *faulty) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// do runs call, with what the network does to its request and its reply.
+func do[T any](ctx context.Context, f *faulty, op string, call func(context.Context) (T, error)) (none T, _ error) {
+	f.mu.Lock()
+	down, err, hook, after := f.down, f.err, f.hook, f.after
+	fault := -1
+	var before, behind time.Duration
+	if f.rand != nil {
+		before, behind = time.Duration(f.rand.Int64N(int64(f.delay))), time.Duration(f.rand.Int64N(int64(f.delay)))
+		if f.rand.Float64() < f.rate {
+			fault = f.rand.IntN(4)
+		}
+	}
+	f.mu.Unlock()
+	if err != nil {
+		return none, err
+	}
+	if down {
+		<-ctx.Done()
+		return none, ctx.Err()
+	}
+	if hook != nil {
+		if err := hook(op); err != nil {
+			return none, err
+		}
+	}
+	wait := func(d time.Duration) error {
+		if d == 0 {
+			return nil
+		}
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	switch fault {
+	case 0: // request lost
+		return none, errNetwork
+	case 1: // request lost, nothing said
+		<-ctx.Done()
+		return none, ctx.Err()
+	case 2: // request repeated, late
+		f.late.Go(func() {
+			time.Sleep(before + 20*behind)
+			call(context.Background())
+		})
+	}
+	if err := wait(before); err != nil {
+		return none, err
+	}
+	f.calls.Add(1)
+	answer, err := call(context.WithoutCancel(ctx)) // it is with the engine now
+	if after != nil {
+		if err := after(op); err != nil {
+			return none, err
+		}
+	}
+	if fault == 3 { // reply lost
+		return none, errNetwork
+	}
+	if err := wait(behind); err != nil {
+		return none, err
+	}
+	return answer, err
+}
+
+func (f *faulty) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
+	sent := time.Now()
+	return do(ctx, f, "enter", func(ctx context.Context) (driver.Status, error) {
+		st, err := f.Store.Enter(ctx, c)
+		if !st.Deadline.IsZero() {
+			st.Deadline = driver.Deadline(sent, c.TTL)
+		}
+		return st, err
+	})
+}
+
+func (f *faulty) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
+	type answer struct {
+		st  driver.Status
+		err error
+	}
+	sent := time.Now()
+	answers, err := do(ctx, f, "renew", func(ctx context.Context) ([]answer, error) {
+		got := make([]answer, len(rs))
+		f.Store.Renew(ctx, rs, func(i int, st driver.Status, err error) {
+			if !st.Deadline.IsZero() {
+				st.Deadline = driver.Deadline(sent, rs[i].TTL)
+			}
+			got[i] = answer{st, err}
+		})
+		return got, nil
+	})
+	for i := range rs {
+		if err != nil {
+			report(i, driver.Status{}, err)
+		} else {
+			report(i, answers[i].st, answers[i].err)
+		}
+	}
+}
+
+func (f *faulty) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
+	return do(ctx, f, "leave", func(ctx context.Context) (driver.State, error) { return f.Store.Leave(ctx, r) })
+}
+
+// Wait is a push: sometimes it just says nothing.
+func (f *faulty) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
+	f.mu.Lock()
+	down, err := f.down, f.err
+	deaf := f.rand != nil && f.rand.Float64() < f.rate
+	f.mu.Unlock()
+	if err != nil {
+		return driver.Status{}, err
+	}
+	if down || deaf {
+		<-ctx.Done()
+		return driver.Status{}, ctx.Err()
+	}
+	return f.Store.Wait(ctx, r)
+}

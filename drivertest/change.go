@@ -95,8 +95,10 @@ func changeNoLostWakeUp(e *env) {
 func changeExpiry(e *env) {
 	name := e.name()
 	r := e.swap(e.a, driver.Record{Name: name, Value: []byte("x"), TTL: e.short})
+	if e.backing.Advance != nil {
+		e.expire() // first, for who waits by timers does not notice
+	}
 	ch := e.change(e.ctx, e.b, name, r.Version)
-	e.expire()
 	e.changed(ch, driver.Record{Name: name}, "the record runs out")
 }
 

@@ -186,10 +186,11 @@ func recordBesideQueue(e *env) {
 	e.queueIs(c.Name, 1, c)
 	e.leave(e.b, c, driver.Holding)
 	e.same(e.load(e.b, c.Name), r)
-	e.enter(e.a, c, driver.Holding)
+	next := e.claim(c.Name)
+	e.enter(e.a, next, driver.Holding)
 	r.Value = nil
 	e.swap(e.a, r)
-	e.queueIs(c.Name, 1, c)
+	e.queueIs(c.Name, 1, next)
 }
 
 func recordCounter(e *env) {

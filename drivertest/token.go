@@ -97,12 +97,11 @@ func tokenUsedAtLeave(e *env) {
 		h, w := e.claim(e.name()), driver.Claim{}
 		w = e.claim(h.Name)
 		st := e.enter(e.a, h, driver.Holding)
-		known := time.Now()
 		if waits {
 			e.enter(e.b, w, driver.Waiting)
 		}
 		r := ref(h)
-		r.Used = e.spend(st, known)
+		r.Used = st.Token + st.Spare // whatever the clock says, what was used counts
 		e.leaveRef(e.a, r, driver.Holding)
 		if next := e.enter(e.b, w, driver.Holding); next.Token <= r.Used {
 			e.Errorf("token %d after one that was left with %d used", next.Token, r.Used)

@@ -101,3 +101,55 @@ func TestRemembers(t *testing.T) {
 		}
 	}
 }
+
+// Advance wakes those that wait for something to run out.
+func TestAdvanceWakes(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	ctx := t.Context()
+	h := driver.Claim{Name: "n", ID: driver.NewID(), Units: 1, Limit: 1, TTL: time.Minute}
+	w := h
+	w.ID, w.TTL = driver.NewID(), time.Hour
+	for _, c := range []driver.Claim{h, w} {
+		if _, err := s.Enter(ctx, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := s.CompareAndSwap(ctx, driver.Record{Name: "n", Value: []byte("x"), TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	woken, changed := make(chan driver.Status, 1), make(chan driver.Record, 1)
+	go func() {
+		now, err := s.WaitChange(ctx, "n", r.Version)
+		if err != nil {
+			t.Error(err)
+		}
+		changed <- now
+	}()
+	go func() {
+		st, err := s.Wait(ctx, driver.Ref{Name: "n", ID: w.ID})
+		if err != nil {
+			t.Error(err)
+		}
+		woken <- st
+	}()
+	time.Sleep(20 * time.Millisecond) // so that it really waits
+	s.Advance(2 * time.Minute)
+	select {
+	case st := <-woken:
+		if st.State != driver.Holding {
+			t.Errorf("woken, but %v", st.State)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("not woken")
+	}
+	select {
+	case now := <-changed:
+		if now.Version != 0 {
+			t.Errorf("woken, but the record is %+v", now)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("not woken")
+	}
+}

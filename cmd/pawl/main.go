@@ -28,10 +28,10 @@ const (
 	exitLost        = 79
 )
 
-// How long a store may take to answer: at the start, and for one request
-// besides the waiting.
+// How long a store may take to answer: a run for the first time, and one
+// question.
 const (
-	contactTimeout = 10 * time.Second
+	contactTimeout = 5 * time.Second
 	requestTimeout = 5 * time.Second
 )
 
@@ -129,7 +129,7 @@ func (a *app) report(f *failure, command string) {
 		return
 	}
 	fmt.Fprintf(a.err, "pawl: %s\n", printable(f.err.Error()))
-	if f.status == exitUsage {
+	if f.status == exitUsage && f.queue == nil {
 		fmt.Fprintf(a.err, "See '%s --help'.\n", command)
 	}
 }
@@ -199,11 +199,8 @@ func (a *app) store() (string, error) {
 	return storeurl.Default()
 }
 
-// open connects to the store.
-func (a *app) open(ctx context.Context, url string) (driver.Store, error) {
-	ctx, cancel := context.WithTimeout(ctx, contactTimeout)
-	defer cancel()
-	s, err := storeurl.Open(ctx, url)
+func open(url string) (driver.Store, error) {
+	s, err := storeurl.Open(url)
 	if err != nil {
 		return nil, engine(err)
 	}
@@ -216,7 +213,7 @@ func (a *app) with(ctx context.Context, f func(context.Context, *pawl.Client) er
 	if err != nil {
 		return err
 	}
-	s, err := a.open(ctx, url)
+	s, err := open(url)
 	if err != nil {
 		return err
 	}

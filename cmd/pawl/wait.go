@@ -18,14 +18,14 @@ import (
 
 var (
 	errTimeout   = errors.New("the time is up")
-	errNoContact = fmt.Errorf("no answer within %v", contactTimeout)
+	errNoContact = fmt.Errorf("gave up after %v", contactTimeout)
 )
 
 // acquire opens the store and waits for the lock. closing must be called in
 // any case, when the lock is released.
 func (a *app) acquire(ctx context.Context, url string, o *runOptions) (lease *pawl.Lease, closing func(), err error) {
 	closing = func() {}
-	store, err := a.open(ctx, url)
+	store, err := open(url)
 	if err != nil {
 		return nil, closing, err
 	}
@@ -75,9 +75,6 @@ func (a *app) acquire(ctx context.Context, url string, o *runOptions) (lease *pa
 // gaveUp makes of the error of a Lock what the user is told. cause is why
 // waiting ended, nil if Lock gave up by itself.
 func (a *app) gaveUp(cause, err error, client *pawl.Client, o *runOptions, w *watcher) error {
-	if errors.Is(cause, errNoContact) {
-		return engine(fmt.Errorf("lock %q: %w: %w", o.name, errNoContact, err))
-	}
 	timedOut := errors.Is(cause, errTimeout)
 	if !timedOut && !errors.Is(err, pawl.ErrHeld) {
 		return engine(err)

@@ -2,7 +2,6 @@
 package storeurl
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/url"
@@ -12,24 +11,31 @@ import (
 	"strings"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/filestore"
 	"github.com/pawl-go/pawl/memstore"
+	"github.com/pawl-go/pawl/redisstore/rueidis"
 )
 
 // Help lists the URLs, one a line.
-const Help = `  file:///PATH                      a folder on this machine
-  mem://                            nowhere: this process alone, for trying out
-  redis://[USER:PASS@]HOST[:PORT][/DB]   Redis or Valkey
-  rediss://...                      the same over TLS
+const Help = `  file:///PATH                               a folder on this machine
+  redis://[USER:PASSWORD@]HOST[:PORT][/DB]   Redis or Valkey
+  rediss://...                               the same over TLS
+  unix://[USER:PASSWORD@]/SOCKET[?db=N]      the same on this machine
+  mem://                                     this process alone, for trying out
 `
 
 type opener struct {
 	form   string
 	params []string // query parameters it knows
-	open   func(ctx context.Context, u *url.URL) (driver.Store, error)
+	open   func(raw string, u *url.URL) (driver.Store, error)
 }
 
 var openers = map[string]opener{
-	"mem": {form: "mem://", open: openMem},
+	"file":   {"file:///PATH", nil, openFile},
+	"mem":    {"mem://", nil, openMem},
+	"redis":  {"redis://[USER:PASSWORD@]HOST[:PORT][/DB]", nil, openRedis},
+	"rediss": {"rediss://[USER:PASSWORD@]HOST[:PORT][/DB]", nil, openRedis},
+	"unix":   {"unix://[USER:PASSWORD@]/SOCKET[?db=N]", []string{"db"}, openRedis},
 }
 
 // Default is the URL of the folder that is used when none is given.
@@ -46,14 +52,15 @@ func Default() (string, error) {
 	return u.String(), nil
 }
 
-// Open opens the store that raw names. Errors never contain its password; what
-// is wrong with the URL itself is driver.ErrInvalid.
-func Open(ctx context.Context, raw string) (driver.Store, error) {
+// Open opens the store that raw names; it does not ask a server yet. Errors
+// never contain the password; what is wrong with the URL itself is
+// driver.ErrInvalid.
+func Open(raw string) (driver.Store, error) {
 	u, err := parse(raw)
 	if err != nil {
 		return nil, err
 	}
-	s, err := openers[u.Scheme].open(ctx, u)
+	s, err := openers[u.Scheme].open(raw, u)
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", public(u), err)
 	}
@@ -112,9 +119,18 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w store URL: %s", driver.ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-func openMem(_ context.Context, u *url.URL) (driver.Store, error) {
+func openMem(_ string, u *url.URL) (driver.Store, error) {
 	if u.Host != "" || u.Path != "" || u.User != nil {
 		return nil, invalid("it must look like mem://")
 	}
 	return memstore.New(), nil
 }
+
+func openFile(_ string, u *url.URL) (driver.Store, error) {
+	if u.Host != "" && u.Host != "localhost" || u.User != nil || u.Path == "" {
+		return nil, invalid("it must look like file:///PATH, with an absolute path")
+	}
+	return filestore.Open(filepath.FromSlash(u.Path))
+}
+
+func openRedis(raw string, _ *url.URL) (driver.Store, error) { return rueidis.Open(raw, nil) }

@@ -1,0 +1,91 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestShowAndList(t *testing.T) {
+	b := newBundle(t)
+	if p := b.run("list").want(0); p.out.String() != "" {
+		t.Errorf("a list of nothing: %s", p.out)
+	}
+	if p := b.run("list", "--json").want(0); p.out.String() != "[]\n" {
+		t.Errorf("a list of nothing: %s", p.out)
+	}
+	if p := b.run("show", "a/1").want(0); p.out.String() != "a/1 is free.\n" {
+		t.Error(p.out)
+	}
+	b.hold("a/1", "--label", "holder")
+	b.hold("b/1")
+	b.start("run", "--label", "waiter one", "a/1", "true")
+	eventually(t, func() bool { return len(b.queue("a/1").Waiters) == 1 }, "the first does not wait")
+	b.start("run", "--label", "waiter two", "a/1", "true")
+	eventually(t, func() bool { return len(b.queue("a/1").Waiters) == 2 }, "the second does not wait")
+
+	q := b.queue("a/1")
+	if q.Holders[0].Label != "holder" || q.Holders[0].Token == 0 || q.Holders[0].TTLMS < 1 || q.Waiters[0].Label != "waiter one" || q.Waiters[1].Label != "waiter two" {
+		t.Errorf("%+v", q)
+	}
+	lines := strings.Split(b.run("show", "a/1").want(0).out.String(), "\n")
+	if len(lines) != 5 {
+		t.Fatalf("%q", lines)
+	}
+	for i, want := range []string{"LABEL", "holder", "waiter one", "waiter two"} {
+		// Columns stand under each other.
+		if got := strings.Index(lines[i], want); got != strings.Index(lines[0], "LABEL") {
+			t.Errorf("%q is at %d in\n%s", want, got, strings.Join(lines, "\n"))
+		}
+	}
+	list := b.run("list").want(0).out.String()
+	if a, b := strings.Index(list, "a/1"), strings.Index(list, "b/1"); a < 0 || b < a {
+		t.Errorf("not in order:\n%s", list)
+	}
+	var all []queueJSON
+	out := b.run("list", "--json", "a/").want(0).out.String()
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 || len(all[0].Waiters) != 2 {
+		t.Errorf("%v in %s", err, out)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	b := newBundle(t)
+	if p := b.run("version").want(0); !strings.HasPrefix(p.out.String(), "pawl ") {
+		t.Error(p.out)
+	}
+	var v versionJSON
+	if p := b.run("version", "--json").want(0); json.Unmarshal([]byte(p.out.String()), &v) != nil || !strings.HasPrefix(v.Go, "go1.") {
+		t.Error(p.out)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	b := newBundle(t)
+	b.hold("deploy/prod")
+	if p := b.run("__complete", "show", "dep").want(0); !strings.HasPrefix(p.out.String(), "deploy/prod\n") {
+		t.Error(p.out)
+	}
+}
+
+func TestText(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 12 * time.Millisecond: "12ms", 3100 * time.Millisecond: "3.1s", 192400 * time.Millisecond: "3m12s",
+		240 * time.Hour: "10 days",
+	} {
+		if got := span(d); got != want {
+			t.Errorf("span(%v) = %q, want %q", d, got, want)
+		}
+	}
+	for n, want := range map[int]string{1: "the next", 2: "2nd in the queue", 3: "3rd in the queue", 4: "4th in the queue", 11: "11th in the queue", 21: "21st in the queue", 112: "112th in the queue"} {
+		if got := place(n); got != want {
+			t.Errorf("place(%d) = %q, want %q", n, got, want)
+		}
+	}
+	if got := printable("a\x1b[31mb\u202ec"); strings.ContainsAny(got, "\x1b\u202e") {
+		t.Errorf("%q steers a terminal", got)
+	}
+}

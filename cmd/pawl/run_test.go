@@ -1,0 +1,327 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+func TestExitStatus(t *testing.T) {
+	b := newBundle(t)
+	for _, tt := range []struct {
+		args   string
+		want   int
+		stderr string
+	}{
+		{"run x true", 0, ""},
+		{"run x -- true", 0, ""},
+		{"run -- x true", 0, ""},
+		{"run --ttl 2s x -- sh -c exit${IFS}5", 5, ""},
+		{"run x sh -c kill${IFS}-9${IFS}$$", 137, ""},
+		{"run x no-such-command", 127, "not found"},
+		{"run x /etc/passwd", 126, "permission denied"},
+		{"run", 64, "NAME and COMMAND are missing"},
+		{"run x", 64, "COMMAND is missing"},
+		{"run x --", 64, "COMMAND is missing"},
+		{"run x --quiet true", 64, "go before NAME"},
+		{"run --wrong x true", 64, "unknown flag"},
+		{"run a{b true", 64, "braces"},
+		{"run --ttl 10ms x true", 64, "allowed are"},
+		{"run --ttl 200ms x true", 64, "300ms or more"},
+		{"run --ttl 4s --kill-after 3s x true", 64, "TTL of 6s or more, or kill after 2s or less"},
+		{"run --kill-after -1s x true", 64, "negative"},
+		{"run --no-wait --timeout 1s x true", 64, "exclude"},
+		{"run --timeout 0s x true", 64, "--timeout"},
+		{"run --max-hold -1s x true", 64, "--max-hold"},
+		{"run --label " + strings.Repeat("l", 129) + " x true", 64, "129 bytes"},
+		{"run --store nfs://x x true", 64, "file:///PATH, mem://, redis://"},
+		{"run --store redis://h?x=y x true", 64, `unknown parameter "x"`},
+		{"run --store redis://127.0.0.1:1 --no-wait x true", 69, "refused"},
+		{"run --store redis://127.0.0.1:1 --timeout 300ms x true", 69, "refused"},
+		{"run --store redis://127.0.0.1:1 x true", 69, "refused"},
+		{"run --store file:///proc/nothing/here x true", 69, "/proc/nothing/here"},
+		{"show --store redis://127.0.0.1:1 x", 69, ""},
+		{"show", 64, "one NAME"},
+		{"show a{b", 64, "braces"},
+		{"list a b", 64, ""},
+		{"list --bogus", 64, "unknown flag"},
+		{"bogus", 64, "unknown command"},
+		{"release x", 64, "nobody holds it"},
+		{"", 64, ""},
+	} {
+		p := b.run(fields(tt.args)...).want(tt.want)
+		if got := p.err.String(); !strings.Contains(got, tt.stderr) || tt.want == 0 && got != "" {
+			t.Errorf("%s: stderr %q, want %q", tt.args, got, tt.stderr)
+		}
+		if strings.Contains(p.err.String(), "panic") {
+			t.Error(p.err)
+		}
+	}
+}
+
+// fields splits like a shell, with ${IFS} for a space that does not split.
+func fields(s string) []string {
+	all := strings.Fields(s)
+	for i := range all {
+		all[i] = strings.ReplaceAll(all[i], "${IFS}", " ")
+	}
+	return all
+}
+
+func TestEnvironment(t *testing.T) {
+	b := newBundle(t)
+	b.vars = append(b.vars, "PAWL_TOKEN=7", "OTHER=stays")
+	env := b.run("run", "job/1", "env").want(0).out.String()
+	values := map[string]string{}
+	for line := range strings.Lines(env) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		if _, twice := values[name]; twice {
+			t.Errorf("%s is there twice", name)
+		}
+		values[name] = value
+	}
+	token, err := strconv.ParseInt(values["PAWL_TOKEN"], 10, 64)
+	if err != nil || token < 1_000_000 {
+		t.Errorf("PAWL_TOKEN=%q", values["PAWL_TOKEN"])
+	}
+	if values["PAWL_NAME"] != "job/1" || values["PAWL_CLAIM"] == "" || values["OTHER"] != "stays" {
+		t.Errorf("environment:\n%s", env)
+	}
+	if !strings.HasSuffix(values["PAWL_STORE"], b.dir+"/store") {
+		t.Errorf("PAWL_STORE=%q: a nested pawl would lock elsewhere", values["PAWL_STORE"])
+	}
+}
+
+func TestDefaultStore(t *testing.T) {
+	b := newBundle(t)
+	b.vars = []string{"PAWL_STORE=", "XDG_STATE_HOME=" + b.dir}
+	b.run("run", "x", "true").want(0)
+	if info, err := os.Stat(b.dir + "/pawl"); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder: %v, %v", info, err)
+	}
+}
+
+const increment = `n=$(cat $D/counter); echo $PAWL_TOKEN >> $D/tokens; echo $((n+1)) > $D/counter`
+
+func TestNoIncrementIsLost(t *testing.T) {
+	b := newBundle(t)
+	if err := os.WriteFile(b.dir+"/counter", []byte("0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const all = 50
+	var work sync.WaitGroup
+	for range all {
+		p := b.start("run", "counter", "--", "sh", "-c", increment)
+		work.Go(func() { p.want(0) })
+	}
+	work.Wait()
+	if got := strings.TrimSpace(b.read("counter")); got != strconv.Itoa(all) {
+		t.Errorf("counter is %s, want %d", got, all)
+	}
+	var last int64
+	for line := range strings.Lines(b.read("tokens")) {
+		token, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		if err != nil || token <= last {
+			t.Errorf("token %d after %d (%v)", token, last, err)
+		}
+		last = token
+	}
+	if q := b.queue("counter"); len(q.Holders)+len(q.Waiters) > 0 {
+		t.Errorf("left behind: %+v", q)
+	}
+}
+
+func TestKilledHolder(t *testing.T) {
+	b := newBundle(t)
+	first := b.start("run", "--ttl", "1m", "x", "sh", "-c", `echo $$ > $D/pid; echo ready; while :; do sleep 0.05; done`)
+	first.out.wait(t, "ready")
+	second := b.start("run", "x", "true")
+	eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
+	killed := time.Now()
+	first.Process.Kill()
+	second.want(0)
+	if d := time.Since(killed); d > 20*time.Second {
+		t.Errorf("the lock passed on after %v, which is rather its TTL", d)
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(b.read("pid")))
+	eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, "the command outlived its pawl")
+}
+
+// The next must not start while a process of the group lives.
+func TestReleaseAfterTheGroup(t *testing.T) {
+	b := newBundle(t)
+	first := b.start("run", "x", "sh", "-c", `sh -c 'echo ready; sleep 0.7; touch $D/gone' & exit 3`)
+	first.out.wait(t, "ready")
+	second := b.start("run", "x", "ls", b.dir+"/gone")
+	first.want(3)
+	second.want(0)
+}
+
+func TestSignalWhileWaiting(t *testing.T) {
+	b := newBundle(t)
+	holder := b.hold("x")
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+		p := b.start("run", "x", "touch", b.dir+"/started")
+		eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "it does not wait")
+		p.Process.Signal(syscall.SIGUSR1) // for a command that does not run yet
+		p.Process.Signal(sig)
+		p.want(128 + int(sig))
+		if q := b.queue("x"); len(q.Waiters) != 0 {
+			t.Errorf("%v: a claim stays behind: %+v", sig, q.Waiters)
+		}
+	}
+	holder.Process.Signal(syscall.SIGTERM)
+	holder.want(143)
+	if b.read("started") != "" {
+		t.Error("the command was started after the signal")
+	}
+	if _, err := os.Stat(b.dir + "/started"); err == nil {
+		t.Error("the command was started after the signal")
+	}
+}
+
+// Signals at any moment around the grant: either the command never starts, or
+// it gets the signal.
+func TestSignalRacesWithGrant(t *testing.T) {
+	b := newBundle(t)
+	for i := range 20 {
+		holder := b.start("run", "x", "sleep", "0.2")
+		eventually(t, func() bool { return len(b.queue("x").Holders) == 1 }, "the first does not hold")
+		mark := fmt.Sprintf("%s/started%d", b.dir, i)
+		p := b.start("run", "x", "sh", "-c", "echo > "+mark+"; exec sleep 30")
+		holder.want(0)
+		time.Sleep(time.Duration(i) * 500 * time.Microsecond)
+		p.Process.Signal(syscall.SIGTERM)
+		p.want(143)
+		if q := b.queue("x"); len(q.Holders)+len(q.Waiters) > 0 {
+			t.Errorf("left behind: %+v", q)
+		}
+	}
+}
+
+func TestBusy(t *testing.T) {
+	b := newBundle(t)
+	holder := b.hold("x", "--label", "the first")
+	host, _ := os.Hostname()
+	who := fmt.Sprintf(`"the first" (process %d on %s) since `, holder.Process.Pid, host)
+
+	p := b.run("run", "--no-wait", "x", "true").want(75)
+	for _, want := range []string{`"x" is busy: held by ` + who, "you would be the next"} {
+		if !strings.Contains(p.err.String(), want) {
+			t.Errorf("%q is missing in %s", want, p.err)
+		}
+	}
+	second := b.start("run", "x", "true")
+	eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
+	p = b.run("run", "--timeout", "300ms", "x", "true").want(75)
+	for _, want := range []string{"still busy after 300ms: held by " + who, "you were 2nd in the queue"} {
+		if !strings.Contains(p.err.String(), want) {
+			t.Errorf("%q is missing in %s", want, p.err)
+		}
+	}
+	if p = b.run("run", "--quiet", "--no-wait", "x", "true").want(75); p.err.String() != "" {
+		t.Errorf("not quiet: %s", p.err)
+	}
+	p = b.run("run", "--json", "--no-wait", "x", "true").want(75)
+	var e errorJSON
+	if err := json.Unmarshal([]byte(p.err.String()), &e); err != nil || e.Exit != 75 || e.Place != 2 || e.Queue.Holders[0].PID != holder.Process.Pid {
+		t.Errorf("%v in %s", err, p.err)
+	}
+	if second.err.String() != "" {
+		t.Errorf("it talks where there is no terminal: %s", second.err)
+	}
+	holder.Process.Signal(syscall.SIGTERM)
+	second.want(0)
+}
+
+func TestTellsForWhomItWaits(t *testing.T) {
+	b := newBundle(t)
+	first := b.hold("x", "--label", "the first")
+	second := b.start("run", "--label", "the second", "x", "sleep", "1.5")
+	eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
+
+	p := b.command("run", "x", "echo", "done")
+	p.Stdout, p.Stderr = nil, nil // the terminal
+	tty, err := pty.Start(p.Cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go io.Copy(p.out, tty) // ends with the terminal
+	t.Cleanup(func() { p.Process.Kill() })
+	p.out.wait(t, fmt.Sprintf(`waiting for "x": held by "the first" (process %d`, first.Process.Pid))
+	p.out.wait(t, "you are 2nd in the queue")
+	first.Process.Signal(syscall.SIGTERM)
+	p.out.wait(t, fmt.Sprintf(`held by "the second" (process %d`, second.Process.Pid))
+	p.out.wait(t, "you are the next")
+	p.out.wait(t, "done")
+	p.want(0)
+}
+
+func TestMinHoldAndMaxHold(t *testing.T) {
+	b := newBundle(t)
+	b.run("run", "--min-hold", "3s", "x", "true").want(0)
+	p := b.run("run", "--no-wait", "x", "true").want(75)
+	if !strings.Contains(p.err.String(), "kept taken") {
+		t.Error(p.err)
+	}
+	if q := b.queue("x"); len(q.Holders) != 1 || !q.Holders[0].Lingering {
+		t.Errorf("%+v", q)
+	}
+	b.run("run", "x", "true").want(0) // after 3 s
+
+	p = b.run("run", "--max-hold", "300ms", "--kill-after", "300ms", "y", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done").want(79)
+	if !strings.Contains(p.err.String(), "--max-hold") {
+		t.Error(p.err)
+	}
+	b.run("run", "--no-wait", "y", "true").want(0)
+}
+
+func TestForcedRelease(t *testing.T) {
+	b := newBundle(t)
+	holder := b.hold("x", "--label", "a holder")
+	p := b.run("release", "x").want(64)
+	if !strings.Contains(p.err.String(), `held by "a holder"`) || !strings.Contains(p.err.String(), "--force") {
+		t.Error(p.err)
+	}
+	if q := b.queue("x"); len(q.Holders) != 1 {
+		t.Fatalf("it was released without --force: %+v", q)
+	}
+	p = b.run("release", "x", "--force").want(0)
+	if !strings.Contains(p.out.String(), `held by "a holder"`) {
+		t.Error(p.out)
+	}
+	holder.want(79)
+	if !strings.Contains(holder.err.String(), "lost") {
+		t.Error(holder.err)
+	}
+	b.run("release", "x", "--force", "--json").want(0)
+}
+
+// A holder that is paused beyond its TTL learns it when it goes on.
+func TestPausedHolder(t *testing.T) {
+	b := newBundle(t)
+	first := b.hold("x", "--ttl", "1s")
+	first.Process.Signal(syscall.SIGSTOP)
+	second := b.run("run", "x", "sh", "-c", "echo $PAWL_TOKEN").want(0)
+	first.Process.Signal(syscall.SIGCONT)
+	first.want(79)
+	if second.out.String() == "" {
+		t.Error("no token")
+	}
+}
+
+func TestRenewsForLong(t *testing.T) {
+	b := newBundle(t)
+	b.run("run", "--ttl", "1s", "x", "sleep", "4").want(0)
+}

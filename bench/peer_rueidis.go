@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/pawl-go/pawl/bench/internal/wire"
+)
+
+// rueidisOption is what every user of rueidis here starts from.
+func rueidisOption(addr string, sent *wire.Counter) rueidis.ClientOption {
+	return rueidis.ClientOption{
+		InitAddress: []string{addr},
+		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			conn, err := d.DialContext(ctx, "tcp", addr)
+			if err != nil {
+				return nil, err
+			}
+			return sent.Wrap(conn), nil
+		},
+	}
+}
+
+type rueidislockLocker struct{ rueidislock.Locker }
+
+// openRueidislock makes rueidislock as it comes, or as fast as it can be set
+// for one server.
+func openRueidislock(tuned bool) func(string, *wire.Counter) (Locker, error) {
+	return func(addr string, sent *wire.Counter) (Locker, error) {
+		o := rueidislock.LockerOption{ClientOption: rueidisOption(addr, sent), KeyValidity: ttl}
+		if tuned {
+			o.KeyMajority, o.NoLoopTracking = 1, true
+			// An attempt that takes longer is given up, and without the client's
+			// own invalidations nothing wakes it for the next: it would wait for
+			// ever where the default, 20 ms, passes on a busy machine.
+			o.TryNextAfter = ttl
+		}
+		l, err := rueidislock.NewLocker(o)
+		if err != nil {
+			return nil, err
+		}
+		return rueidislockLocker{l}, nil
+	}
+}
+
+func (l rueidislockLocker) Lock(ctx context.Context, name string) (Held, error) {
+	_, cancel, err := l.WithContext(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return rueidislockHeld(cancel), nil
+}
+
+func (l rueidislockLocker) Close() error {
+	l.Locker.Close()
+	return nil
+}
+
+type rueidislockHeld context.CancelFunc
+
+func (h rueidislockHeld) Unlock() error {
+	h()
+	return nil
+}
+
+// floorLocker is the least that a lock can be: no waiting, no renewal, nothing
+// told, no token.
+type floorLocker struct {
+	client rueidis.Client
+	unlock *rueidis.Lua
+	id     atomic.Int64
+}
+
+func openFloor(addr string, sent *wire.Counter) (Locker, error) {
+	client, err := rueidis.NewClient(rueidisOption(addr, sent))
+	if err != nil {
+		return nil, err
+	}
+	return &floorLocker{client: client, unlock: rueidis.NewLuaScript(
+		`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)}, nil
+}
+
+func (l *floorLocker) Lock(ctx context.Context, name string) (Held, error) {
+	id := strconv.FormatInt(l.id.Add(1), 36)
+	if err := l.client.Do(ctx, l.client.B().Set().Key(name).Value(id).Nx().PxMilliseconds(ttl.Milliseconds()).Build()).Error(); err != nil {
+		return nil, err
+	}
+	return &floorHeld{l, name, id}, nil
+}
+
+func (l *floorLocker) Close() error {
+	l.client.Close()
+	return nil
+}
+
+type floorHeld struct {
+	l        *floorLocker
+	name, id string
+}
+
+func (h *floorHeld) Unlock() error {
+	n, err := h.l.unlock.Exec(context.Background(), h.l.client, []string{h.name}, []string{h.id}).AsInt64()
+	if err == nil && n != 1 {
+		err = errors.New("floor: the key was not there")
+	}
+	return err
+}

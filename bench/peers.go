@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawl-go/pawl/bench/internal/wire"
+)
+
+// Locker is a lock library under test.
+type Locker interface {
+	// Lock waits until it has the name or ctx ends.
+	Lock(ctx context.Context, name string) (Held, error)
+	Close() error
+}
+
+// Held is a lock that is held. It is an interface and not a function so that
+// the bench adds no allocation to those it counts.
+type Held interface{ Unlock() error }
+
+// ttl of the locks: that of pawl, so that nobody renews in a short run.
+const ttl = 15 * time.Second
+
+// peer is one library with one setting.
+type peer struct {
+	name  string
+	about string
+	open  func(addr string, sent *wire.Counter) (Locker, error)
+
+	floor bool // cannot wait: for uncontended locks only
+	// patient: the setting concerns waiting alone, so it takes no part in the
+	// uncontended scenarios.
+	patient bool
+}
+
+var peers = []peer{
+	{name: "pawl", about: "this project, redisstore on rueidis", open: openPawl},
+	{name: "floor", about: "bare SET NX PX and EVALSHA compare-and-delete, same client as pawl", open: openFloor, floor: true},
+	{name: "redsync", about: "go-redsync/redsync v4 on go-redis, default delays (50 to 250 ms)", open: openRedsync(0)},
+	{name: "redsync-5ms", about: "the same, polling every 5 ms", open: openRedsync(5 * time.Millisecond), patient: true},
+	{name: "redislock", about: "bsm/redislock on go-redis, polling every 100 ms", open: openRedislock(100 * time.Millisecond)},
+	{name: "redislock-5ms", about: "the same, polling every 5 ms", open: openRedislock(5 * time.Millisecond), patient: true},
+	{name: "rueidislock", about: "rueidis/rueidislock, default settings", open: openRueidislock(false)},
+	{name: "rueidislock-1", about: "the same, KeyMajority 1 and NoLoopTracking", open: openRueidislock(true)},
+}
+
+func peerNamed(name string) (peer, bool) {
+	for _, p := range peers {
+		if p.name == name {
+			return p, true
+		}
+	}
+	return peer{}, false
+}

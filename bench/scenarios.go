@@ -1,0 +1,140 @@
+package main
+
+import "context"
+
+// scenario is one question to some peers.
+type scenario struct {
+	name    string
+	title   func(b *bench) string
+	note    string
+	columns []column
+	entries func(b *bench) []entry
+	once    bool // one round is enough
+}
+
+// entry is one who takes part.
+type entry struct {
+	peer string
+	run  func(ctx context.Context) (metrics, error)
+}
+
+// among makes entries of the peers that were asked for and fit.
+func (b *bench) among(fits func(peer) bool, run func(context.Context, peer) (metrics, error)) (es []entry) {
+	for _, p := range b.peers {
+		if fits(p) {
+			es = append(es, entry{p.name, func(ctx context.Context) (metrics, error) { return run(ctx, p) }})
+		}
+	}
+	return es
+}
+
+func impatient(p peer) bool { return !p.patient }
+func waits(p peer) bool     { return !p.floor }
+
+var uncontendedColumns = []column{
+	{head: "p50 µs", metric: "p50_us", format: "%.1f"},
+	{head: "p99 µs", metric: "p99_us", format: "%.0f"},
+	{head: "ops/s", metric: "ops_per_s", format: "%.0f"},
+	{head: "sent", metric: "commands", format: "%.2f"},
+	{head: "in script", metric: "in_scripts", format: "%.2f"},
+	{head: "allocs", metric: "allocs", format: "%.1f"},
+	{head: "bytes", metric: "bytes", format: "%.0f"},
+}
+
+// with puts a column after the first n.
+func with(columns []column, n int, c column) []column {
+	return append(append(append([]column{}, columns[:n]...), c), columns[n:]...)
+}
+
+const heldScenario = "held"
+
+const contendedNote = "jain: fairness, 1 = all equal; wait: the longest of all rounds; starved: goroutines that never had it"
+
+var scenarios = []scenario{
+	{
+		name:    "one",
+		title:   func(b *bench) string { return "Lock and Unlock, nobody else wants it, 1 goroutine" },
+		note:    "sent: commands by the client; in script: those that its scripts run inside the server",
+		columns: with(uncontendedColumns, 1, column{head: "×floor", metric: "p50_us", format: "%.2f", by: "floor"}),
+		entries: func(b *bench) []entry {
+			return b.among(impatient, func(ctx context.Context, p peer) (metrics, error) { return b.uncontended(ctx, p, 1) })
+		},
+	}, {
+		name:    "many",
+		title:   func(b *bench) string { return "Lock and Unlock, 64 goroutines on names of their own" },
+		note:    "pawl×: how many times as many operations pawl does",
+		columns: with(uncontendedColumns, 3, column{head: "pawl×", metric: "ops_per_s", format: "%.2f", by: "pawl", inverted: true}),
+		entries: func(b *bench) []entry {
+			return b.among(impatient, func(ctx context.Context, p peer) (metrics, error) { return b.uncontended(ctx, p, 64) })
+		},
+	}, {
+		name: "process",
+		title: func(b *bench) string {
+			return count(b.waiters, "goroutine") + " of one process on one name" + b.workTitle()
+		},
+		note: "hand-over: from unlock to the next holder, if that is another one; " + contendedNote,
+		columns: []column{
+			{head: "per s", metric: "handovers_per_s", format: "%.0f"},
+			{head: "p50 µs", metric: "p50_us", format: "%.1f"},
+			{head: "p99 µs", metric: "p99_us", format: "%.0f"},
+			{head: "sent", metric: "commands", format: "%.3f"},
+			{head: "in script", metric: "in_scripts", format: "%.3f"},
+			{head: "jain", metric: "jain", format: "%.4f"},
+			{head: "wait ms", metric: "longest_ms", format: "%.1f", worst: true},
+			{head: "starved", metric: "starved", format: "%.0f", worst: true},
+		},
+		entries: func(b *bench) []entry { return b.among(waits, b.oneProcess) },
+	}, {
+		name: "processes",
+		title: func(b *bench) string {
+			return count(b.procs, "process") + " of " + count(b.goroutines, "goroutine") + " on one name" + b.workTitle()
+		},
+		note: "×p: hand-overs to another process only; ring: a bare PUBLISH from process to process; " + contendedNote,
+		columns: []column{
+			{head: "per s", metric: "handovers_per_s", format: "%.0f"},
+			{head: "×p per s", metric: "between_per_s", format: "%.0f"},
+			{head: "×p p50", metric: "between_p50_us", format: "%.0f"},
+			{head: "×ring", metric: "between_p50_us", format: "%.2f", by: "ring"},
+			{head: "×p p99", metric: "between_p99_us", format: "%.0f"},
+			{head: "×p sent", metric: "between_commands", format: "%.2f"},
+			{head: "jain", metric: "jain", format: "%.4f"},
+			{head: "wait ms", metric: "longest_ms", format: "%.0f", worst: true},
+			{head: "starved", metric: "starved", format: "%.0f", worst: true},
+		},
+		entries: func(b *bench) []entry {
+			return append([]entry{{"ring", b.ringAround}}, b.among(waits, b.processes)...)
+		},
+	}, {
+		name:  "pass",
+		title: func(b *bench) string { return "Handed back and forth between two goroutines of one process" },
+		note:  "sent: commands from the first hand-over to the last, all together",
+		columns: []column{
+			{head: "handovers", metric: "handovers", format: "%.0f"},
+			{head: "p50 µs", metric: "p50_us", format: "%.2f"},
+			{head: "p99 µs", metric: "p99_us", format: "%.2f"},
+			{head: "sent", metric: "commands", format: "%.0f", worst: true},
+		},
+		entries: func(b *bench) []entry {
+			return []entry{{"pawl", b.passPawl}, {"sync.Mutex", b.passSync}}
+		},
+	}, {
+		name: heldScenario,
+		title: func(b *bench) string {
+			return count(b.locks, "lock") + " held in one client for " + b.ttl.String() + ", their TTL, with renewal"
+		},
+		note: "goroutines: at the end, and the most seen; heap, RSS and Redis: bytes for each lock; cpu: cores",
+		columns: []column{
+			{head: "gorout.", metric: "goroutines", format: "%.0f"},
+			{head: "peak", metric: "goroutines_peak", format: "%.0f"},
+			{head: "heap B", metric: "heap_bytes", format: "%.0f"},
+			{head: "RSS B", metric: "resident_bytes", format: "%.0f"},
+			{head: "Redis B", metric: "server_bytes", format: "%.0f"},
+			{head: "sent/s", metric: "commands_per_s", format: "%.1f"},
+			{head: "cpu", metric: "cpu", format: "%.3f"},
+			{head: "Redis cpu", metric: "server_cpu", format: "%.3f"},
+			{head: "lost", metric: "lost", format: "%.0f"},
+		},
+		entries: func(b *bench) []entry { return []entry{{"pawl", b.held}} },
+		once:    true,
+	},
+}

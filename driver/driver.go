@@ -72,8 +72,8 @@ type Store interface {
 	// then: Gone if it was not there.
 	//
 	// With r.Linger above zero a holding claim stays for that long, counted
-	// from now, without an owner: renewing it answers Gone, and the end of its
-	// client does not end it.
+	// from now, without an owner: renewing or entering it answers Gone, leaving
+	// it again changes nothing, and the end of its client does not end it.
 	Leave(ctx context.Context, r Ref) (State, error)
 
 	// Resize changes the units of a holding claim: to less always, to more
@@ -82,7 +82,9 @@ type Store interface {
 	Resize(ctx context.Context, r Ref, units int64) (Status, error)
 
 	// Break removes all holding claims of a name, whoever owns them, and
-	// answers what they were. Owners that listen are told at once.
+	// answers what they were. Owners that listen are told at once. One that is
+	// not told may use its spare tokens until its deadline: the next token is
+	// greater than those, too.
 	Break(ctx context.Context, name string) ([]Entry, error)
 
 	// Inspect answers the queue of a name; without claims if there is none.
@@ -172,7 +174,8 @@ type Status struct {
 	Deadline time.Time
 
 	// Recheck, while Waiting, is the local time at which something may have
-	// run out that stands in the way; the owner renews the claim then.
+	// run out that stands in the way, a holder or a claim that waits in front;
+	// the owner renews the claim then.
 	Recheck time.Time
 
 	// Ahead counts the waiting claims in front of a waiting one, Behind those

@@ -117,6 +117,7 @@ func Run(t *testing.T, h Harness) {
 		{"Names", nameTests},
 		{"Lifecycle", lifecycleTests},
 		{"Load", loadTests},
+		{"Random", randomTests},
 		{"Record", recordTests},
 		{"WaitChange", changeTests},
 		{"Missing", missingTests()},

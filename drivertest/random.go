@@ -1,0 +1,190 @@
+package drivertest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+var randomTests = []test{
+	{name: "LikeTheModel", run: randomLikeModel},
+}
+
+// Random calls answer what the rules in package queue answer: the states, the
+// places, who holds and who waits. Tokens and times aside, but tokens rise.
+func randomLikeModel(e *env) {
+	for range 12 {
+		seed := rand.Uint64()
+		m := &model{
+			env: e, rand: rand.New(rand.NewPCG(seed, 0)), name: e.name(), stores: []driver.Store{e.a, e.b}, now: 1,
+			limit: 1, tokens: make(map[string]int64), log: []string{fmt.Sprintf("seed %d", seed)},
+		}
+		for range 6 {
+			m.ids = append(m.ids, driver.NewID())
+		}
+		if !e.lacks(Units) {
+			m.limit = 1 + m.rand.Int64N(4)
+		}
+		for range 40 {
+			m.step()
+			m.compare()
+		}
+	}
+}
+
+// model is a queue beside a store's.
+type model struct {
+	*env
+	rand   *rand.Rand
+	name   string
+	stores []driver.Store
+	ids    []string
+	limit  int64
+	log    []string
+
+	q   queue.Queue
+	now int64
+
+	tokens map[string]int64 // by claim
+	top    int64            // the highest seen in an earlier look
+}
+
+// Steps of time and TTLs are so large that the time that the test takes does
+// not matter.
+const (
+	modelStep  = 2 * time.Minute
+	modelBrief = 5 * time.Minute
+	modelLong  = time.Hour
+)
+
+func (m *model) step() {
+	s := m.stores[m.rand.IntN(2)]
+	i := m.rand.IntN(len(m.ids))
+	ttl := modelLong
+	if m.rand.IntN(2) == 0 {
+		ttl = modelBrief
+	}
+	units := 1 + m.rand.Int64N(m.limit)
+	c := driver.Claim{Name: m.name, ID: m.ids[i], Units: units, Limit: m.limit, TTL: ttl}
+	r := ref(c)
+	us := queue.Micros(ttl)
+	m.now++
+	o := &queue.Op{Now: m.now}
+	var want driver.State
+	var wantErr, err error
+	var got driver.Status
+	switch n := m.rand.IntN(14); {
+	case n < 5:
+		c.Try = m.rand.IntN(3) == 0
+		c.Overtake = !m.lacks(Overtake) && m.rand.IntN(5) == 0
+		if !m.lacks(Units) && m.rand.IntN(15) == 0 {
+			c.Limit++
+		}
+		m.note("enter %d: %d of %d, %v, try %v, overtake %v", i, units, c.Limit, ttl, c.Try, c.Overtake)
+		want, wantErr = o.Enter(&m.q, queue.Claim{ID: c.ID, Units: units, Overtake: c.Overtake}, c.Limit, us, c.Try)
+		got, err = s.Enter(m.ctx, c)
+	case n < 8:
+		m.note("renew %d: %v", i, ttl)
+		want = o.Renew(&m.q, c.ID, us, 0)
+		got, err = m.renewRef(s, r)
+	case n < 11:
+		if !m.lacks(Linger) && m.rand.IntN(4) == 0 {
+			r.Linger = modelBrief
+		}
+		m.note("leave %d: linger %v", i, r.Linger)
+		want = o.Leave(&m.q, c.ID, 0, queue.Micros(r.Linger))
+		var was driver.State
+		was, err = s.Leave(m.ctx, r)
+		if was != want {
+			m.fail("Leave answers %v, want %v", was, want)
+		}
+		got = m.status(c.ID, want)
+		// An id is used once. A lingering one stays, to be used in vain.
+		if m.q.Find(c.ID) == nil {
+			m.ids[i] = driver.NewID()
+		}
+	case n < 12 && !m.lacks(Resize):
+		m.note("resize %d: to %d", i, units)
+		want = o.Resize(&m.q, c.ID, units, 0)
+		got, err = s.Resize(m.ctx, r, units)
+	case n < 13 && !m.lacks(Break) && m.rand.IntN(3) == 0:
+		m.note("break")
+		broken := o.Break(&m.q)
+		var entries []driver.Entry
+		entries, err = s.Break(m.ctx, m.name)
+		if !slices.EqualFunc(entries, broken, func(e driver.Entry, c queue.Claim) bool {
+			return e.ID == c.ID && e.Units == c.Units && e.Lingering == c.Lingering && e.State == driver.Holding
+		}) {
+			m.fail("Break answers %+v, want %+v", entries, broken)
+		}
+		got = m.status(c.ID, want)
+	default:
+		if m.backing.Advance == nil {
+			return
+		}
+		m.note("%v later", modelStep)
+		m.now += queue.Micros(modelStep)
+		m.backing.Advance(modelStep)
+		return
+	}
+	var limit *driver.LimitError
+	if wantErr != nil && !errors.As(err, &limit) || wantErr == nil && err != nil {
+		m.fail("error %v, want %v", err, wantErr)
+	}
+	st := m.status(c.ID, want)
+	if got.State != want || got.State == driver.Waiting && got.Ahead != st.Ahead || got.State == driver.Holding && got.Behind != st.Behind {
+		m.fail("%v, %d ahead, %d behind; want %v, %d ahead, %d behind", got.State, got.Ahead, got.Behind, want, st.Ahead, st.Behind)
+	}
+}
+
+func (m *model) status(id string, s driver.State) driver.Status {
+	return m.q.Status(id, s, m.now, time.Time{}, 0)
+}
+
+// compare fails the test unless the store's queue is the model's.
+func (m *model) compare() {
+	m.now++
+	(&queue.Op{Now: m.now}).Look(&m.q)
+	view := func(claims []driver.Entry) (out []string) {
+		for _, c := range claims {
+			out = append(out, fmt.Sprintf("%s %v %d lingering %v", c.ID, c.State, c.Units, c.Lingering))
+		}
+		return out
+	}
+	got := m.inspect(m.stores[m.rand.IntN(2)], m.name)
+	if g, w := view(got.Claims), view(m.q.View(m.name, m.now).Claims); !slices.Equal(g, w) {
+		m.fail("the queue is\n  %s\nwant\n  %s", strings.Join(g, "\n  "), strings.Join(w, "\n  "))
+	}
+	for i, c := range got.Claims { // tokens are in the order of the grants
+		for j, d := range got.Claims {
+			if a, b := m.q.Claims[i], m.q.Claims[j]; a.Holding() && b.Holding() && (a.Token < b.Token) != (c.Token < d.Token) {
+				m.fail("claim %d has token %d, claim %d has %d: the later grant has the greater one", i, c.Token, j, d.Token)
+			}
+		}
+		if c.State != driver.Holding {
+			continue
+		}
+		if known := m.tokens[c.ID]; known != c.Token && c.Token <= m.top {
+			m.fail("claim %d has token %d, but %d was seen before", i, c.Token, m.top)
+		}
+		m.tokens[c.ID] = c.Token
+	}
+	for _, token := range m.tokens {
+		m.top = max(m.top, token)
+	}
+}
+
+func (m *model) note(format string, args ...any) {
+	m.log = append(m.log, fmt.Sprintf(format, args...))
+}
+
+func (m *model) fail(format string, args ...any) {
+	m.Helper()
+	m.Fatalf("%s\nafter:\n  %s", fmt.Sprintf(format, args...), strings.Join(m.log, "\n  "))
+}

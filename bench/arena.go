@@ -14,7 +14,9 @@ import (
 // the next holder when the last one let go, and proves that there was never
 // more than one: the lock under test is all that protects count.
 type arena struct {
-	ready, start, stop atomic.Int64
+	ready atomic.Int64 // how many crews are
+	start atomic.Int64 // when they start, by measure.Clock; 0: not yet known
+	stop  atomic.Int64 // 1: it is over
 
 	inside     atomic.Int64 // the holder's id; 0: nobody
 	count      atomic.Int64 // of sections, by a load and a store

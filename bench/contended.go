@@ -73,7 +73,7 @@ func (c crew) run(ctx context.Context, a *arena) (t *tally, err error) {
 	defer cancel()
 	clock := measure.NewClock()
 	a.ready.Add(1)
-	if err := a.await(ctx, &a.start); err != nil {
+	if err := a.gun(ctx, clock); err != nil {
 		return nil, err
 	}
 	commands := sent.Commands()
@@ -99,6 +99,15 @@ func (c crew) run(ctx context.Context, a *arena) (t *tally, err error) {
 		}
 	}
 	return t, err
+}
+
+// gun waits for the start, which is the same instant for all.
+func (a *arena) gun(ctx context.Context, clock measure.Clock) error {
+	if err := a.await(ctx, &a.start); err != nil {
+		return err
+	}
+	time.Sleep(time.Duration(a.start.Load() - clock.Now()))
+	return nil
 }
 
 // await waits until the flag is set.
@@ -199,12 +208,13 @@ func (b *bench) direct(ctx context.Context, a *arena, crews int64) (metrics, err
 	if err != nil {
 		return nil, err
 	}
-	start := time.Now()
-	a.start.Store(1)
+	const runUp = 20 * time.Millisecond // for all to see it
+	start := time.Now().Add(runUp)
+	a.start.Store(measure.NewClock().Now() + int64(runUp))
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case <-time.After(contention * b.duration):
+	case <-time.After(runUp + contention*b.duration):
 	}
 	a.stop.Store(1)
 	elapsed := time.Since(start).Seconds()
@@ -226,6 +236,7 @@ func (m metrics) contended(a *arena, tallies []*tally) error {
 	var (
 		all, between measure.Hist
 		sections     []int64
+		byProcess    []int64
 		sum          int64
 		longest      time.Duration
 		commands     int64
@@ -238,6 +249,10 @@ func (m metrics) contended(a *arena, tallies []*tally) error {
 		all.Add(&t.All)
 		between.Add(&t.Between)
 		sections = append(sections, t.Sections...)
+		byProcess = append(byProcess, 0)
+		for _, n := range t.Sections {
+			byProcess[len(byProcess)-1] += n
+		}
 		longest = max(longest, t.Longest)
 		commands += t.Commands
 	}
@@ -253,7 +268,7 @@ func (m metrics) contended(a *arena, tallies []*tally) error {
 	m["between_per_s"] = float64(between.Count()) / m["elapsed_s"]
 	m["between_p50_us"], m["between_p99_us"] = between.Micros(0.5), between.Micros(0.99)
 	m["between_commands"] = float64(commands) / float64(between.Count())
-	m["jain"] = measure.Jain(sections)
+	m["jain"], m["jain_processes"] = measure.Jain(sections), measure.Jain(byProcess)
 	m["longest_ms"] = float64(longest.Microseconds()) / 1e3
 	m["starved"] = float64(starved)
 	// Sections that were counted by nobody but their own goroutine were run

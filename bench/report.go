@@ -81,7 +81,7 @@ func (r results) value(peer string, c column) float64 {
 
 // table prints one line for each peer.
 func (r results) table(w io.Writer, columns []column) {
-	const first = 16
+	const first = 14
 	line := strings.Builder{}
 	fmt.Fprintf(&line, "%-*s", first, "")
 	for _, c := range columns {

@@ -37,7 +37,7 @@ func (r ring) run(ctx context.Context, a *arena) (*tally, error) {
 
 	clock := measure.NewClock()
 	a.ready.Add(1)
-	if err := a.await(ctx, &a.start); err != nil {
+	if err := a.gun(ctx, clock); err != nil {
 		return nil, err
 	}
 	commands := sent.Commands()

@@ -48,7 +48,8 @@ func with(columns []column, n int, c column) []column {
 
 const heldScenario = "held"
 
-const contendedNote = "jain: fairness, 1 = all equal; wait: the longest of all rounds; starved: goroutines that never had it"
+const contendedNote = `jain: fairness, 1 = all equal; wait: the longest of all rounds;
+starved: goroutines that never had it in one of the rounds`
 
 var scenarios = []scenario{
 	{
@@ -72,7 +73,7 @@ var scenarios = []scenario{
 		title: func(b *bench) string {
 			return count(b.waiters, "goroutine") + " of one process on one name" + b.workTitle()
 		},
-		note: "hand-over: from unlock to the next holder, if that is another one; " + contendedNote,
+		note: "a hand-over is from unlock to the next holder, if that is another one\n" + contendedNote,
 		columns: []column{
 			{head: "per s", metric: "handovers_per_s", format: "%.0f"},
 			{head: "p50 µs", metric: "p50_us", format: "%.1f"},
@@ -89,7 +90,7 @@ var scenarios = []scenario{
 		title: func(b *bench) string {
 			return count(b.procs, "process") + " of " + count(b.goroutines, "goroutine") + " on one name" + b.workTitle()
 		},
-		note: "×p: hand-overs to another process only; ring: a bare PUBLISH from process to process; " + contendedNote,
+		note: "×p: hand-overs to another process only, µs; ring: a bare PUBLISH from process to process\n" + contendedNote,
 		columns: []column{
 			{head: "per s", metric: "handovers_per_s", format: "%.0f"},
 			{head: "×p per s", metric: "between_per_s", format: "%.0f"},
@@ -122,7 +123,7 @@ var scenarios = []scenario{
 		title: func(b *bench) string {
 			return count(b.locks, "lock") + " held in one client for " + b.ttl.String() + ", their TTL, with renewal"
 		},
-		note: "goroutines: at the end, and the most seen; heap, RSS and Redis: bytes for each lock; cpu: cores",
+		note: "goroutines at the end, and the most seen; heap, RSS and Redis: bytes for each lock; cpu in cores",
 		columns: []column{
 			{head: "gorout.", metric: "goroutines", format: "%.0f"},
 			{head: "peak", metric: "goroutines_peak", format: "%.0f"},

@@ -222,7 +222,8 @@ func (b *bench) direct(ctx context.Context, a *arena, crews int64) (metrics, err
 	if err != nil {
 		return nil, err
 	}
-	m := metrics{"elapsed_s": elapsed, "server_cpu": (after.CPU - before.CPU) / elapsed}
+	m := metrics{"elapsed_s": elapsed, "server_cpu": (after.CPU - before.CPU) / elapsed,
+		"script_us": (after.Scripts - before.Scripts) * 1e6 / (after.Commands["evalsha"] - before.Commands["evalsha"])}
 	m.calls(before, after)
 	return m, nil
 }

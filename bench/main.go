@@ -163,9 +163,12 @@ func (b *bench) play(ctx context.Context, s scenario, out io.Writer) error {
 				return err
 			}
 			r := run{Scenario: s.name, Peer: e.peer, Round: round}
-			turn, cancel := context.WithTimeoutCause(ctx, b.limit(s), errHangs)
+			// No deadline: clients deal with one in ways of their own.
+			turn, cancel := context.WithCancelCause(ctx)
+			hangs := time.AfterFunc(b.limit(s), func() { cancel(errHangs) })
 			m, err := e.run(turn)
-			cancel()
+			hangs.Stop()
+			cancel(nil)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}

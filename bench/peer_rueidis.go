@@ -76,23 +76,29 @@ type floorLocker struct {
 	client rueidis.Client
 	unlock *rueidis.Lua
 	id     atomic.Int64
+	cancel bool // requests end when their context does
 }
 
-func openFloor(addr string, sent *wire.Counter) (Locker, error) {
-	client, err := rueidis.NewClient(rueidisOption(addr, sent))
-	if err != nil {
-		return nil, err
+func openFloor(cancel bool) func(string, *wire.Counter) (Locker, error) {
+	return func(addr string, sent *wire.Counter) (Locker, error) {
+		client, err := rueidis.NewClient(rueidisOption(addr, sent))
+		if err != nil {
+			return nil, err
+		}
+		return &floorLocker{client: client, cancel: cancel, unlock: rueidis.NewLuaScript(
+			`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)}, nil
 	}
-	return &floorLocker{client: client, unlock: rueidis.NewLuaScript(
-		`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)}, nil
 }
 
 func (l *floorLocker) Lock(ctx context.Context, name string) (Held, error) {
+	if !l.cancel {
+		ctx = context.Background()
+	}
 	id := strconv.FormatInt(l.id.Add(1), 36)
 	if err := l.client.Do(ctx, l.client.B().Set().Key(name).Value(id).Nx().PxMilliseconds(ttl.Milliseconds()).Build()).Error(); err != nil {
 		return nil, err
 	}
-	return &floorHeld{l, name, id}, nil
+	return &floorHeld{l, ctx, name, id}, nil
 }
 
 func (l *floorLocker) Close() error {
@@ -102,11 +108,12 @@ func (l *floorLocker) Close() error {
 
 type floorHeld struct {
 	l        *floorLocker
+	ctx      context.Context
 	name, id string
 }
 
 func (h *floorHeld) Unlock() error {
-	n, err := h.l.unlock.Exec(context.Background(), h.l.client, []string{h.name}, []string{h.id}).AsInt64()
+	n, err := h.l.unlock.Exec(h.ctx, h.l.client, []string{h.name}, []string{h.id}).AsInt64()
 	if err == nil && n != 1 {
 		err = errors.New("floor: the key was not there")
 	}

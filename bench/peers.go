@@ -35,7 +35,8 @@ type peer struct {
 
 var peers = []peer{
 	{name: "pawl", about: "this project, redisstore on rueidis", open: openPawl},
-	{name: "floor", about: "bare SET NX PX and EVALSHA compare-and-delete, same client as pawl", open: openFloor, floor: true},
+	{name: "floor", about: "bare SET NX PX and EVALSHA compare-and-delete, same client as pawl", open: openFloor(true), floor: true},
+	{name: "floor-nocancel", about: "the same, deaf to the end of the caller's context: rueidis saves two goroutines", open: openFloor(false), floor: true},
 	{name: "redsync", about: "go-redsync/redsync v4 on go-redis, default delays (50 to 250 ms)", open: openRedsync(0)},
 	{name: "redsync-5ms", about: "the same, polling every 5 ms", open: openRedsync(5 * time.Millisecond), patient: true},
 	{name: "redislock", about: "bsm/redislock on go-redis, polling every 100 ms", open: openRedislock(100 * time.Millisecond)},

@@ -37,6 +37,7 @@ var uncontendedColumns = []column{
 	{head: "ops/s", metric: "ops_per_s", format: "%.0f"},
 	{head: "sent", metric: "commands", format: "%.2f"},
 	{head: "in script", metric: "in_scripts", format: "%.2f"},
+	{head: "Redis µs", metric: "server_cpu_us", format: "%.1f"},
 	{head: "allocs", metric: "allocs", format: "%.1f"},
 	{head: "bytes", metric: "bytes", format: "%.0f"},
 }
@@ -55,7 +56,7 @@ var scenarios = []scenario{
 	{
 		name:    "one",
 		title:   func(b *bench) string { return "Lock and Unlock, nobody else wants it, 1 goroutine" },
-		note:    "sent: commands by the client; in script: those that its scripts run inside the server",
+		note:    "sent: commands by the client; in script: those run by its scripts; Redis: CPU of the server",
 		columns: with(uncontendedColumns, 1, column{head: "×floor", metric: "p50_us", format: "%.2f", by: "floor"}),
 		entries: func(b *bench) []entry {
 			return b.among(impatient, func(ctx context.Context, p peer) (metrics, error) { return b.uncontended(ctx, p, 1) })

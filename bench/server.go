@@ -49,6 +49,7 @@ func (s *server) info(ctx context.Context) (map[string]string, error) {
 // usage is what the server has done so far.
 type usage struct {
 	Commands map[string]float64 // calls by name, those inside scripts too
+	Scripts  float64            // seconds in EVALSHA
 	CPU      float64            // seconds
 	Memory   float64            // bytes
 }
@@ -61,13 +62,14 @@ func (s *server) usage(ctx context.Context) (usage, error) {
 	u := usage{Commands: make(map[string]float64)}
 	for k, v := range info {
 		if name, ok := strings.CutPrefix(k, "cmdstat_"); ok {
-			_, v, _ = strings.Cut(v, "calls=")
-			v, _, _ = strings.Cut(v, ",")
-			n, err := strconv.ParseFloat(v, 64)
-			if err != nil {
-				return u, fmt.Errorf("INFO: %s: %w", k, err)
+			var calls, usec float64
+			if _, err := fmt.Sscanf(v, "calls=%g,usec=%g", &calls, &usec); err != nil {
+				return u, fmt.Errorf("INFO: %s:%s: %w", k, v, err)
 			}
-			u.Commands[name] = n
+			u.Commands[name] = calls
+			if name == "evalsha" {
+				u.Scripts = usec / 1e6
+			}
 		}
 	}
 	for name, p := range map[string]*float64{"used_cpu_user": &u.CPU, "used_cpu_sys": &u.CPU, "used_memory": &u.Memory} {

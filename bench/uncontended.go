@@ -72,6 +72,7 @@ func (b *bench) uncontended(ctx context.Context, p peer, goroutines int) (metric
 		"bytes":         float64(m1.TotalAlloc-m0.TotalAlloc) / n,
 		"cpu_us":        float64(cpu.Microseconds()) / n,
 		"server_cpu_us": (after.CPU - before.CPU) * 1e6 / n,
+		"scripts_us":    (after.Scripts - before.Scripts) * 1e6 / n,
 	}
 	m.calls(before, after)
 	m.server(float64(commands), n)

@@ -18,15 +18,17 @@ type faulty struct {
 	driver.Store
 	calls atomic.Int64 // that reached the store, but for Wait and Listen
 
-	mu    sync.Mutex
-	rand  *rand.Rand
-	rate  float64       // of requests that meet a fault
-	delay time.Duration // of a message, at the most
-	late  sync.WaitGroup
-	down  bool                  // no answers: calls hang until their context ends
-	err   error                 // answered instead of calling the store
-	hook  func(op string) error // called before the store; an error goes to the caller
-	after func(op string) error // called after the store; likewise
+	mu      sync.Mutex
+	entered string       // id of the last claim
+	leaves  []driver.Ref // all that were asked for
+	rand    *rand.Rand
+	rate    float64       // of requests that meet a fault
+	delay   time.Duration // of a message, at the most
+	late    sync.WaitGroup
+	down    bool                  // no answers: calls hang until their context ends
+	err     error                 // answered instead of calling the store
+	hook    func(op string) error // called before the store; an error goes to the caller
+	after   func(op string) error // called after the store; likewise
 }
 
 func (f *faulty) set(change func()) {
@@ -106,6 +108,7 @@ func do[T any](ctx context.Context, f *faulty, op string, call func(context.Cont
 
 func (f *faulty) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
 	sent := time.Now()
+	f.set(func() { f.entered = c.ID })
 	return do(ctx, f, "enter", func(ctx context.Context) (driver.Status, error) {
 		st, err := f.Store.Enter(ctx, c)
 		if !st.Deadline.IsZero() {
@@ -141,6 +144,7 @@ func (f *faulty) Renew(ctx context.Context, rs []driver.Ref, report func(int, dr
 }
 
 func (f *faulty) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
+	f.set(func() { f.leaves = append(f.leaves, r) })
 	return do(ctx, f, "leave", func(ctx context.Context) (driver.State, error) { return f.Store.Leave(ctx, r) })
 }
 
@@ -149,6 +153,10 @@ func (f *faulty) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) 
 	f.mu.Lock()
 	down, err := f.down, f.err
 	deaf := f.rand != nil && f.rand.Float64() < f.rate
+	var late time.Duration
+	if f.rand != nil && f.rand.Float64() < f.rate {
+		late = time.Duration(f.rand.Int64N(int64(60 * f.delay)))
+	}
 	f.mu.Unlock()
 	if err != nil {
 		return driver.Status{}, err
@@ -157,5 +165,7 @@ func (f *faulty) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) 
 		<-ctx.Done()
 		return driver.Status{}, ctx.Err()
 	}
-	return f.Store.Wait(ctx, r)
+	st, err := f.Store.Wait(ctx, r)
+	time.Sleep(late) // the news travels slowly, and may be old when it comes
+	return st, err
 }

@@ -3,16 +3,19 @@ package pawl_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/memstore"
 )
 
-func newClient(t *testing.T, s *memstore.Store, o *pawl.Options) *pawl.Client {
+func newClient(t *testing.T, s driver.Store, o *pawl.Options) *pawl.Client {
 	t.Helper()
 	c := pawl.New(s, o)
 	t.Cleanup(func() {
@@ -21,6 +24,39 @@ func newClient(t *testing.T, s *memstore.Store, o *pawl.Options) *pawl.Client {
 		}
 	})
 	return c
+}
+
+func lock(t *testing.T, m *pawl.Mutex) *pawl.Lease {
+	t.Helper()
+	l, err := m.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func unlock(t *testing.T, l *pawl.Lease) {
+	t.Helper()
+	if err := l.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// claims answers how many claims the store has under the name.
+func claims(t *testing.T, s driver.Store, name string) int {
+	t.Helper()
+	q, err := s.Inspect(context.Background(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(q.Claims)
+}
+
+func want(t *testing.T, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("error is %v, want %v", err, target)
+	}
 }
 
 func TestMutexExcludes(t *testing.T) {
@@ -45,9 +81,7 @@ func TestMutexExcludes(t *testing.T) {
 				}
 				last = lease.Token()
 				counter++
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
+				unlock(t, lease)
 			}
 		})
 	}
@@ -57,23 +91,317 @@ func TestMutexExcludes(t *testing.T) {
 	}
 }
 
-func TestRenewalKeepsTheLock(t *testing.T) {
+func TestFirstComeFirstServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		c := newClient(t, store, nil)
-		lease, err := c.Mutex("a").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		a, b := newClient(t, store, nil), newClient(t, store, nil)
+		first := lock(t, a.Mutex("x"))
+		var order []int
+		var wg sync.WaitGroup
+		for i, c := range []*pawl.Client{b, a, b, a} {
+			wg.Go(func() {
+				l := lock(t, c.Mutex("x"))
+				order = append(order, i)
+				time.Sleep(time.Second)
+				unlock(t, l)
+			})
+			synctest.Wait()
 		}
-		time.Sleep(time.Hour)
-		if err := lease.Err(); err != nil {
-			t.Errorf("after an hour: %v", err)
+		unlock(t, first)
+		wg.Wait()
+		// a's waiters were served in one turn, before b's: b had asked first,
+		// but a's were here when b's claim came.
+		if len(order) != 4 {
+			t.Fatalf("order %v", order)
 		}
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := lease.Unlock(t.Context()); !errors.Is(err, pawl.ErrReleased) {
-			t.Errorf("second unlock: %v", err)
+		for _, pair := range [][2]int{{0, 2}, {1, 3}} {
+			if index(order, pair[0]) > index(order, pair[1]) {
+				t.Errorf("order %v: %d before %d of the same process", order, pair[1], pair[0])
+			}
 		}
 	})
+}
+
+func index(s []int, v int) int {
+	for i, x := range s {
+		if x == v {
+			return i
+		}
+	}
+	return -1
+}
+
+// TestTurns: a process whose goroutines keep asking must not keep another
+// process out.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		greedy, other := newClient(t, store, nil), newClient(t, store, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					l, err := greedy.Mutex("x").Lock(ctx)
+					if err != nil {
+						return
+					}
+					time.Sleep(100 * time.Millisecond)
+					unlock(t, l)
+				}
+			})
+		}
+		time.Sleep(10 * time.Second)
+		for range 20 {
+			asked := time.Now()
+			l := lock(t, other.Mutex("x"))
+			if waited := time.Since(asked); waited > 1500*time.Millisecond {
+				t.Errorf("waited %v for a process with 10 goroutines of 100 ms", waited)
+			}
+			unlock(t, l)
+		}
+		stop()
+		wg.Wait()
+	})
+}
+
+// TestPassWithoutIO: the hand-over inside a process sends nothing.
+func TestPassWithoutIO(t *testing.T) {
+	store := &faulty{Store: memstore.New()}
+	c := newClient(t, store, nil)
+	held := lock(t, c.Mutex("x"))
+	before := store.calls.Load()
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 500 {
+				unlock(t, lock(t, c.Mutex("x")))
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond) // let them queue up
+	unlock(t, held)
+	wg.Wait()
+	// The queue may run empty near the end, and then claims come and go.
+	if n := store.calls.Load() - before; n > 200 {
+		t.Errorf("%d calls for 8000 hand-overs", n)
+	}
+}
+
+func TestTryLock(t *testing.T) {
+	store := memstore.New()
+	a := newClient(t, store, &pawl.Options{Label: "the first"})
+	b := newClient(t, store, nil)
+	l := lock(t, a.Mutex("x"))
+	for name, c := range map[string]*pawl.Client{"same client": a, "other client": b} {
+		_, err := c.Mutex("x").TryLock(t.Context())
+		want(t, err, pawl.ErrHeld)
+		var held *pawl.HeldError
+		if !errors.As(err, &held) || held.Holder == nil || held.Holder.Owner.Label != "the first" || held.Holder.Token != l.Token() {
+			t.Errorf("%s: %v does not say who", name, err)
+		}
+		if !strings.Contains(err.Error(), "the first") {
+			t.Errorf("%s: message %q", name, err)
+		}
+	}
+	if n := claims(t, store, "x"); n != 1 {
+		t.Errorf("%d claims after refused tries", n)
+	}
+	unlock(t, l)
+	l, err := b.Mutex("x").TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock(t, l)
+}
+
+func TestGivingUpLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		a, b := newClient(t, store, nil), newClient(t, store, nil)
+		l := lock(t, a.Mutex("x"))
+		for _, c := range []*pawl.Client{a, b} {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("too long"))
+			_, err := c.Mutex("x").Lock(ctx)
+			cancel()
+			if err == nil || !strings.Contains(err.Error(), "too long") {
+				t.Errorf("error %v does not name the context's cause", err)
+			}
+			if n := claims(t, store, "x"); n != 1 {
+				t.Errorf("%d claims after giving up, want the holder's", n)
+			}
+		}
+		unlock(t, l)
+		if n := claims(t, store, "x"); n != 0 {
+			t.Errorf("%d claims at the end", n)
+		}
+	})
+}
+
+// TestGivingUpWhileCutOff: the Enter is on its way when the caller gives up,
+// and arrives after the Leave.
+func TestGivingUpWhileCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		f := &faulty{Store: store}
+		c := newClient(t, f, nil)
+		var late sync.WaitGroup
+		f.hook = func(op string) error {
+			if op == "enter" {
+				late.Go(func() {
+					time.Sleep(3 * time.Second)
+					store.Enter(context.Background(), driver.Claim{Name: "x", ID: f.entered, Units: 1, Limit: 1, TTL: pawl.DefaultTTL})
+				})
+				time.Sleep(2 * time.Second)
+				return context.DeadlineExceeded
+			}
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Mutex("x").Lock(ctx)
+		want(t, err, context.DeadlineExceeded)
+		if !strings.Contains(err.Error(), "no answer") {
+			t.Errorf("%v: reads as if the lock was busy", err)
+		}
+		late.Wait()
+		time.Sleep(5 * time.Second)
+		if n := claims(t, store, "x"); n != 0 {
+			t.Error("the late claim stays until its TTL has passed")
+		}
+	})
+}
+
+func TestEngineAwayIsNotBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New(), err: errNetwork}
+		var retries atomic.Int64
+		c := newClient(t, f, &pawl.Options{Observer: func(e pawl.Event) {
+			if e.Kind == pawl.Retrying && errors.Is(e.Err, errNetwork) {
+				retries.Add(1)
+			}
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := c.Mutex("x").Lock(ctx)
+		want(t, err, context.DeadlineExceeded)
+		want(t, err, errNetwork)
+		if n := retries.Load(); n < 5 {
+			t.Errorf("%d retries in 10 s", n)
+		}
+		_, err = c.Mutex("x").TryLock(t.Context())
+		want(t, err, errNetwork)
+		if errors.Is(err, pawl.ErrHeld) {
+			t.Errorf("%v says busy", err)
+		}
+
+		// It comes back while somebody waits.
+		go func() {
+			time.Sleep(5 * time.Second)
+			f.set(func() { f.err = nil })
+		}()
+		unlock(t, lock(t, c.Mutex("x")))
+	})
+}
+
+func TestPermanentErrorsReturnAtOnce(t *testing.T) {
+	password := errors.New("WRONGPASS")
+	f := &faulty{Store: memstore.New(), err: driver.Permanent(password)}
+	c := newClient(t, f, nil)
+	_, err := c.Mutex("x").Lock(t.Context())
+	want(t, err, password)
+	f.set(func() { f.err = nil })
+
+	l := lock(t, c.Mutex("x"))
+	_, err = f.Store.Enter(t.Context(), driver.Claim{Name: "x", ID: driver.NewID(), Units: 1, Limit: 3, TTL: time.Second})
+	var limit *driver.LimitError
+	if !errors.As(err, &limit) {
+		t.Errorf("other limit: %v", err)
+	}
+	unlock(t, l)
+}
+
+func TestBackoffLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New(), err: errNetwork}
+		var seen []int
+		b := pawl.LimitBackoff(4, func(attempt int, err error) (time.Duration, bool) {
+			seen = append(seen, attempt)
+			if !errors.Is(err, errNetwork) {
+				t.Errorf("backoff saw %v", err)
+			}
+			return pawl.ConstantBackoff(time.Second)(attempt, err)
+		})
+		c := newClient(t, f, &pawl.Options{Backoff: b})
+		start := time.Now()
+		_, err := c.Mutex("x").Lock(t.Context())
+		want(t, err, errNetwork)
+		if d := time.Since(start); d != 3*time.Second || len(seen) != 3 {
+			t.Errorf("gave up after %v, attempts %v", d, seen)
+		}
+		for range 100 {
+			d, ok := pawl.ExponentialBackoff(time.Second, 8*time.Second)(3, nil)
+			if !ok || d < 2*time.Second || d > 4*time.Second {
+				t.Fatalf("third exponential wait: %v", d)
+			}
+		}
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	f := &faulty{Store: memstore.New()}
+	c := newClient(t, f, nil)
+	for _, m := range []*pawl.Mutex{
+		c.Mutex(""),
+		c.Mutex(strings.Repeat("x", 513)),
+		c.Mutex("a\nb"),
+		c.Mutex("{a}"),
+		c.Mutex("\xff"),
+		c.With(pawl.Options{TTL: time.Millisecond}).Mutex("x"),
+		c.With(pawl.Options{TTL: 200 * time.Hour}).Mutex("x"),
+		c.With(pawl.Options{MaxHold: -1}).Mutex("x"),
+		c.With(pawl.Options{MinHold: time.Hour, MaxHold: time.Minute}).Mutex("x"),
+		c.With(pawl.Options{Label: "a\x00"}).Mutex("x"),
+	} {
+		_, err := m.Lock(t.Context())
+		want(t, err, pawl.ErrInvalid)
+		_, err = m.TryLock(t.Context())
+		want(t, err, pawl.ErrInvalid)
+	}
+	_, err := c.Mutex("x").Adopt(t.Context(), "nonsense")
+	want(t, err, pawl.ErrInvalid)
+	_, err = c.Release(t.Context(), "")
+	want(t, err, pawl.ErrInvalid)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = c.Mutex("x").Lock(ctx)
+	want(t, err, context.Canceled)
+	if n := f.calls.Load(); n != 0 {
+		t.Errorf("%d calls reached the store", n)
+	}
+}
+
+func TestDo(t *testing.T) {
+	store := memstore.New()
+	c := newClient(t, store, nil)
+	mine := errors.New("mine")
+	want(t, c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+		if claims(t, store, "x") != 1 {
+			t.Error("not held")
+		}
+		return mine
+	}), mine)
+	func() {
+		defer func() { recover() }()
+		c.Mutex("x").Do(t.Context(), func(context.Context) error { panic("oops") })
+	}()
+	if n := claims(t, store, "x"); n != 0 {
+		t.Errorf("%d claims after Do", n)
+	}
+	want(t, c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+		c.Release(ctx, "x")
+		<-ctx.Done()
+		want(t, context.Cause(ctx), pawl.ErrLost)
+		return nil
+	}), pawl.ErrLost)
 }

@@ -95,9 +95,10 @@ type Store interface {
 	List(ctx context.Context, prefix string) iter.Seq2[Queue, error]
 
 	// Listen calls f for notices about claims that were entered or renewed
-	// through this Store value, until ctx ends or the store is closed. Notices
-	// are hints: they may be lost, late or repeated. f must not block.
-	// A store that cannot push answers ErrUnsupported.
+	// through this Store value, until ctx ends or the store is closed. It begins
+	// with a Check without ID, as soon as notices can come: what happened before
+	// was not noticed. Notices are hints: they may be lost, late or repeated. f
+	// must not block. A store that cannot push answers ErrUnsupported.
 	Listen(ctx context.Context, f func(Notice)) error
 
 	// Load answers the record of that name; Version 0 if there is none.

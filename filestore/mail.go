@@ -123,6 +123,7 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 		s.mu.Unlock()
 	}()
 	s.startMail()
+	f(driver.Notice{Kind: driver.Check})
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

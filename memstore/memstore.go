@@ -265,6 +265,7 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 	s.next++
 	s.listen[key] = f
 	s.mu.Unlock()
+	f(driver.Notice{Kind: driver.Check})
 	defer func() {
 		s.mu.Lock()
 		delete(s.listen, key)

@@ -27,8 +27,7 @@ type tenure struct {
 	leases   int       // not yet unlocked
 	err      error     // why it is over; nil while it holds
 	lost     chan struct{}
-	ctx      context.Context // made by the first Context; ends with the tenure
-	cancel   context.CancelCauseFunc
+	contexts map[*leaseContext]struct{} // alive
 }
 
 // Name of the lock.
@@ -89,30 +88,36 @@ func (l *Lease) Lost() <-chan struct{} {
 // [Options].Reentrant.
 func (l *Lease) Context(parent context.Context) context.Context {
 	t := l.t
-	t.cl.co.mu.Lock()
-	if t.ctx == nil {
-		t.ctx, t.cancel = context.WithCancelCause(context.Background())
-		if t.err != nil {
-			t.cancel(t.err)
-		}
-	}
-	ended := t.ctx
-	t.cl.co.mu.Unlock()
-
 	ctx, cancel := context.WithCancelCause(parent)
-	if ended.Err() != nil {
-		cancel(context.Cause(ended))
-	} else {
-		stop := context.AfterFunc(ended, func() { cancel(context.Cause(ended)) })
-		context.AfterFunc(ctx, func() { stop() })
+	c := &leaseContext{ctx, t, cancel}
+	t.cl.co.mu.Lock()
+	defer t.cl.co.mu.Unlock()
+	if t.err != nil {
+		cancel(t.err)
+		return c
 	}
-	return &leaseContext{ctx, t}
+	if t.contexts == nil {
+		t.contexts = make(map[*leaseContext]struct{})
+	}
+	t.contexts[c] = struct{}{}
+	if parent.Done() != nil {
+		context.AfterFunc(ctx, c.forget)
+	}
+	return c
 }
 
 // leaseContext remembers the lease it belongs to.
 type leaseContext struct {
 	context.Context
-	t *tenure
+	t      *tenure
+	cancel context.CancelCauseFunc
+}
+
+// forget keeps contexts that ended with their parents from piling up.
+func (c *leaseContext) forget() {
+	c.t.cl.co.mu.Lock()
+	defer c.t.cl.co.mu.Unlock()
+	delete(c.t.contexts, c)
 }
 
 type tenureKey struct {
@@ -270,8 +275,8 @@ func (t *tenure) finish(err error) {
 	if t.lost != nil && err != ErrReleased {
 		close(t.lost)
 	}
-	if t.cancel != nil {
-		t.cancel(err)
+	for c := range t.contexts {
+		c.cancel(err)
 	}
 	t.cl.co.core.leave(t.cl.co)
 }

@@ -277,9 +277,12 @@ func (d *diff) compare(t *rapid.T) {
 		if len(id) < 8 || d.left[id] && strings.HasPrefix(text, "left ") {
 			continue
 		}
-		f := strings.SplitN(text, " ", 10)
-		seq, _ := strconv.ParseInt(f[5], 10, 64)
-		have = append(have, kept{seq, id + " " + strings.Join(append(f[:5:5], f[6], f[7]), " ")})
+		f := strings.SplitN(text, " ", 11)
+		n := make([]int64, len(f))
+		for i := range f {
+			n[i], _ = strconv.ParseInt(f[i], 10, 64)
+		}
+		have = append(have, kept{n[7], fmt.Sprintf("%s %d %d %d %d %d %d %s", id, n[3]+n[4], n[2], n[5], n[6], n[0], n[8], f[1])})
 	}
 	sort.Slice(have, func(i, k int) bool { return have[i].seq < have[k].seq })
 	var got, want, wantWaits []string
@@ -313,10 +316,17 @@ func (d *diff) compare(t *rapid.T) {
 	if !slices.Equal(got, want) || !slices.Equal(waits, wantWaits) {
 		t.Fatalf("kept:\n%q\n%q, want\n%q\n%q", got, waits, want, wantWaits)
 	}
-	if field("last") != d.model.Last || field("used") != used || field("n") != int64(len(wantWaits)) || field("o") != over {
+	var state [7]int64 // limit used n o seq min b
+	if _, err := fmt.Sscan(h["s"], &state[0], &state[1], &state[2], &state[3], &state[4], &state[5], &state[6]); err != nil && len(h) > 0 {
+		t.Fatalf("kept: %v: %v", h, err)
+	}
+	if field("last") != d.model.Last || state[1] != used || state[2] != int64(len(wantWaits)) || state[3] != over {
 		t.Fatalf("kept: %v, want last %d, used %d, n %d, o %d", h, d.model.Last, used, len(wantWaits), over)
 	}
-	if len(want) > 0 && (field("limit") != d.model.Limit || field("min") > first || field("x") < first+queue.Keep) {
+	if len(want) == 0 && (state[4] != 0 || state[5] != 0) {
+		t.Fatalf("kept: %v, but the queue is empty", h)
+	}
+	if len(want) > 0 && (state[0] != d.model.Limit || state[5] > first || field("x") < first+queue.Keep) {
 		t.Fatalf("kept: %v, want limit %d, min up to %d, x a minute more", h, d.model.Limit, first)
 	}
 }

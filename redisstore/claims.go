@@ -24,15 +24,9 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		return driver.Status{}, fmt.Errorf("enter: %w", err)
 	}
 	flags := "-"
-	switch {
-	case c.Try && c.Overtake:
-		flags = "to"
-	case c.Try:
-		flags = "t"
-	case c.Overtake:
-		flags = "o"
+	if c.Overtake {
+		flags = "o-"
 	}
-	box := s.box.channel
 	if !c.Try {
 		// Whom nobody can wake is passed over, so listen before standing in
 		// the queue; and know the claim before the grant can come.
@@ -40,10 +34,14 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		s.box.expect(c.ID, c.TTL)
 	}
 	sent := time.Now()
-	reply, err := s.run(ctx, enterScript, s.queueKeys(c.Name), []string{
+	args := []string{
 		c.ID, strconv.FormatInt(c.Units, 10), strconv.FormatInt(c.Limit, 10),
-		strconv.FormatInt(queue.Micros(c.TTL), 10), flags, box, s.box.owner(c.Owner),
-	})
+		strconv.FormatInt(queue.Micros(c.TTL), 10), flags, s.box.tail(c.Owner), "try",
+	}
+	if !c.Try {
+		args = args[:6]
+	}
+	reply, err := s.run(ctx, enterScript, s.queueKeys(c.Name), args)
 	st, have := driver.Status{}, int64(0)
 	if err == nil {
 		st, have, err = parseStatus(reply, sent, c.TTL)
@@ -255,16 +253,14 @@ func (s *Store) inspect(ctx context.Context, what, name, arg string) (driver.Que
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	return func(yield func(driver.Queue, error) bool) {
 		fail := func(err error) { yield(driver.Queue{}, failed("list", prefix+"*", err)) }
-		scan, end, err := s.begin(ctx)
-		if err != nil {
+		if err := s.alive(ctx); err != nil {
 			fail(err)
 			return
 		}
-		defer end()
 		head := s.prefix + ":{"
 		var names []string
 		seen := make(map[string]bool) // SCAN may repeat itself
-		err = s.conn.Scan(scan, glob(head+prefix)+"*}", func(key string) bool {
+		err := s.conn.Scan(ctx, glob(head+prefix)+"*}", func(key string) bool {
 			name := strings.TrimSuffix(strings.TrimPrefix(key, head), "}")
 			if !seen[name] && driver.CheckName(name) == nil {
 				seen[name] = true
@@ -273,7 +269,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 			return true
 		})
 		if err != nil {
-			if s.ctx.Err() != nil {
+			if ctx.Err() == nil && s.ctx.Err() != nil {
 				err = driver.ErrClosed
 			}
 			fail(classify(err))

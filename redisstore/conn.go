@@ -32,7 +32,8 @@ type Conn interface {
 	// must keep to the keys of one name.
 	Cluster() bool
 
-	// Close releases what the adapter itself opened.
+	// Close releases what the adapter itself opened, and ends calls under way
+	// as far as the client allows.
 	Close() error
 }
 

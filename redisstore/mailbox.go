@@ -44,7 +44,7 @@ type mailbox struct {
 	claims  map[string]*expected
 	sweep   int // number of claims at which to look for dead ones
 
-	lastOwner atomic.Pointer[ownerText]
+	lastOwner atomic.Pointer[ownerTail]
 }
 
 // expected is a claim that waits, or may.
@@ -54,9 +54,9 @@ type expected struct {
 	expires time.Time     // by then the claim has run out, or was renewed
 }
 
-type ownerText struct {
+type ownerTail struct {
 	owner driver.Owner
-	text  string
+	tail  string
 }
 
 func newMailbox(ctx context.Context, conn Conn, channel string) *mailbox {
@@ -319,15 +319,17 @@ func (b *mailbox) wait(ctx context.Context, id string) (driver.Status, error) {
 	return driver.Status{State: driver.Waiting}, nil
 }
 
-// owner answers the owner as it is stored. A client says the same each time.
-func (b *mailbox) owner(o driver.Owner) string {
+// tail answers what the claims of this owner end with: where to tell it, and who
+// it is. A client says the same each time.
+func (b *mailbox) tail(o driver.Owner) string {
 	if l := b.lastOwner.Load(); l != nil && l.owner == o {
-		return l.text
+		return l.tail
 	}
 	text, err := json.Marshal(o)
 	if err != nil {
 		text = []byte("{}") // strings and a number: it does not fail
 	}
-	b.lastOwner.Store(&ownerText{o, string(text)})
-	return string(text)
+	tail := b.channel + " " + string(text)
+	b.lastOwner.Store(&ownerTail{o, tail})
+	return tail
 }

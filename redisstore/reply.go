@@ -84,10 +84,13 @@ func (f *fields) entry(now int64) *driver.Entry {
 	if f.rest == "" {
 		return nil
 	}
-	c := queue.Claim{ID: f.word(), Expires: f.int(), Used: f.int(), Granted: f.int(), Token: f.int(), Units: f.int()}
+	c := queue.Claim{ID: f.word(), Units: f.int()}
+	c.Lingering = strings.Contains(f.word(), "l")
+	c.Used = f.int()
+	c.Expires = f.int() + f.int()
+	c.Granted, c.Token = f.int(), f.int()
 	f.int() // its place in the order of arrival
 	c.Arrived = f.int()
-	c.Lingering = strings.Contains(f.word(), "l")
 	c.Session = f.word()
 	if err := json.Unmarshal([]byte(f.rest), &c.Owner); err != nil {
 		f.bad = true

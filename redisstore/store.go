@@ -25,7 +25,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -88,31 +87,16 @@ func (s *Store) alive(ctx context.Context) error {
 	return nil
 }
 
-// begin answers a context that ends with ctx or with the store.
-func (s *Store) begin(ctx context.Context) (context.Context, func(), error) {
-	if err := s.alive(ctx); err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.ctx, func() { cancel(driver.ErrClosed) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-	}, nil
-}
-
 // run runs a script, with the keys given.
 func (s *Store) run(ctx context.Context, sc *Script, keys, args []string) (string, error) {
-	ctx, end, err := s.begin(ctx)
-	if err != nil {
+	if err := s.alive(ctx); err != nil {
 		return "", err
 	}
-	defer end()
 	reply, err := s.conn.Script(ctx, sc, keys, args)
-	if err == nil {
+	switch {
+	case err == nil:
 		return reply, nil
-	}
-	if errors.Is(context.Cause(ctx), driver.ErrClosed) {
+	case ctx.Err() == nil && s.ctx.Err() != nil:
 		return "", driver.ErrClosed
 	}
 	return "", classify(err)

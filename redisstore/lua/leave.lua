@@ -1,21 +1,20 @@
 -- KEYS hash zset; ARGV id used linger doubt
 -- doubt is 1 if a request that enters the claim may still be under way.
 
--- Nobody waits, and nothing can have run out.
+-- It is alone, and has not run out.
 if ARGV[3] == '0' and ARGV[4] == '0' then
-  local key, m = KEYS[1], redis.call('HMGET', KEYS[1], ARGV[1], 'last', 'used', 'n', 'min', 'x')
-  if m[1] and m[4] == '0' then
-    local e, u, un, f = string.match(m[1], '^(%d+) (%d+) %d+ %d+ (%d+) %d+ %d+ (%S+) ')
-    local alone = m[3] == un
-    if e and not string.find(f, 'l', 1, true)
-      and (now < tonumber(m[5]) or alone and now < tonumber(e))
-      and not (alone and tonumber(m[6]) > now + 720000000) then
-      redis.call('HDEL', key, ARGV[1])
-      local spoke = math.max(u, ARGV[2])
-      if spoke > tonumber(m[2]) then
-        redis.call('HSET', key, 'used', m[3] - un, 'last', spoke)
+  local call, key, id = redis.call, KEYS[1], ARGV[1]
+  local m = call('HMGET', key, 'last', 'x', 's', id)
+  if m[4] then
+    local units, spoke, at, ttl = string.match(m[4], '^(%d+) o?%- (%d+) (%d+) (%d+) ')
+    local after = units and string.find(m[3], ' ' .. units .. ' 0 0 0 0 0  ', 1, true)
+    if after and now - at < ttl + 0 and m[2] - 720000000 <= now then
+      call('HDEL', key, id)
+      local free = string.sub(m[3], 1, after) .. '0 0 0 0 0 0  '
+      if spoke == '0' and (ARGV[2] == '0' or ARGV[2] == m[1]) then
+        call('HSET', key, 's', free)
       else
-        redis.call('HSET', key, 'used', m[3] - un)
+        call('HSET', key, 's', free, 'last', math.max(m[1], spoke, ARGV[2]))
       end
       return 'h'
     end
@@ -35,7 +34,8 @@ local was, spoke, linger = c.granted > 0 and 'h' or 'w', tonumber(ARGV[2]), tonu
 if c.linger then
   -- a repeated leave
 elseif linger > 0 and c.granted > 0 then
-  c.linger, c.spoke, c.exp = true, math.max(c.spoke, spoke), now + linger
+  c.linger, c.spoke = true, math.max(c.spoke, spoke)
+  renew(c, linger)
   put(c)
   live(c)
 else

@@ -1,19 +1,22 @@
 -- The rules of package queue (internal/queue), on one name at a time.
 --
--- The hash K holds the state of the queue in fields of up to 7 characters, and
--- every claim in a field named after its id, which has 8 or more. The zset Q
--- holds the ids of waiting claims in order of arrival; it exists only while
--- somebody waits. The claims are the truth: scan makes everything else anew
--- from them. A field of that kind may also be the mark of a claim that must
--- not enter any more, see bar. Times are microseconds of the server's clock.
+-- The hash K holds the state of the queue in the fields last, x and s, and every
+-- claim in a field named after its id, which has 8 characters or more. The zset
+-- Q holds the ids of waiting claims in order of arrival; it exists only while
+-- somebody waits. The claims are the truth: scan makes s and Q anew from them. A
+-- field named after an id may also be the mark of a claim that must not enter
+-- any more, see bar. Times are microseconds of the server's clock.
 local K, Q, id           -- the name at hand, and the caller's claim
-local last, limit        -- as in package queue
-local used, n, o         -- units held, claims that wait, of those with overtake
-local seq                -- of the latest arrival; starts anew in an empty queue
-local min                -- no claim runs out before this
+local last               -- as in package queue
 local x                  -- when the keys run out
-local h                  -- a claim that holds, or held, or ''
+-- And s, these with a blank after each. In a queue that is empty, all but limit
+-- and b are 0 or nothing; the scripts for entering and leaving count on that.
+local limit              -- as in package queue
+local used, n, o         -- units held, claims that wait, of those with overtake
+local seq                -- of the latest arrival
+local min                -- no claim runs out before this; too low is right, too
 local b                  -- when the first mark may go; 0 if there are none
+local h                  -- a claim that holds, or held, or nothing
 local dirty, post        -- unsaved; messages to send
 local grant
 
@@ -21,19 +24,21 @@ local function num(v) return string.format('%.0f', v) end
 
 local function load(k, q, claim)
   K, Q, id, dirty, post = k, q, claim, false, {}
-  local m = redis.call('HMGET', K, 'last', 'limit', 'used', 'n', 'o', 'seq', 'min', 'x', 'h', 'b')
-  last, limit = tonumber(m[1]) or 0, tonumber(m[2]) or 0
-  used, n, o = tonumber(m[3]) or 0, tonumber(m[4]) or 0, tonumber(m[5]) or 0
-  seq, min, x = tonumber(m[6]) or 0, tonumber(m[7]) or 0, tonumber(m[8]) or 0
-  h, b = m[9] or '', tonumber(m[10]) or 0
+  local m = redis.call('HMGET', K, 'last', 'x', 's')
+  last, x = tonumber(m[1]) or 0, tonumber(m[2]) or 0
+  limit, used, n, o, seq, min, b, h = string.match(m[3] or '0 0 0 0 0 0 0  ',
+    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*) $')
+  limit, used, n, o = tonumber(limit), tonumber(used), tonumber(n), tonumber(o)
+  seq, min, b = tonumber(seq), tonumber(min), tonumber(b)
 end
 
 -- done saves, and only then tells: what a script has written stays written
 -- when a later command of it fails.
 local function done(reply)
   if dirty then
-    redis.call('HSET', K, 'last', last, 'limit', limit, 'used', used, 'n', n, 'o', o,
-      'seq', seq, 'min', min, 'x', x, 'h', h, 'b', b)
+    if used + n == 0 then seq, min, h = 0, 0, '' end
+    redis.call('HSET', K, 'last', last, 'x', x, 's', string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %s ',
+      limit, used, n, o, seq, min, b, h))
   end
   for i = 1, #post do
     local c, text = post[i][1], post[i][2]
@@ -49,19 +54,30 @@ local function tell(c, text)
   if c.box ~= '-' then post[#post + 1] = {c, text} end
 end
 
+-- A claim is text: units, flags (o may overtake, l lingers), the highest token
+-- its owner spoke of, the time of its last renewal and the span it lives from
+-- then on, time and token of its grant (0 while it waits), its place in the
+-- order of arrival, time of arrival, mailbox, owner in JSON.
 local function parse(cid, s)
-  local e, u, g, t, un, sq, a, f, box, owner = string.match(s,
-    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
+  local un, f, u, at, ttl, g, t, sq, a, box, owner = string.match(s,
+    '^(%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   -- To take it for nothing could give its lock to another.
-  if not e then error('pawl: cannot read claim ' .. cid .. ' in ' .. K) end
-  return {id = cid, exp = tonumber(e), spoke = tonumber(u), granted = tonumber(g), token = tonumber(t),
-    units = tonumber(un), seq = tonumber(sq), arrived = tonumber(a), box = box, owner = owner,
+  if not un then error('pawl: cannot read claim ' .. cid .. ' in ' .. K) end
+  return {id = cid, exp = at + ttl, at = tonumber(at), ttl = tonumber(ttl), spoke = tonumber(u),
+    granted = tonumber(g), token = tonumber(t), units = tonumber(un), seq = tonumber(sq),
+    arrived = tonumber(a), box = box, owner = owner,
     over = string.find(f, 'o', 1, true) ~= nil, linger = string.find(f, 'l', 1, true) ~= nil}
 end
 
 local function pack(c)
-  return string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %s %s %s', c.exp, c.spoke, c.granted, c.token,
-    c.units, c.seq, c.arrived, (c.over and 'o' or '') .. (c.linger and 'l' or '') .. '-', c.box, c.owner)
+  return string.format('%.0f %s %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s %s', c.units,
+    (c.over and 'o' or '') .. (c.linger and 'l' or '') .. '-', c.spoke, c.at, c.ttl,
+    c.granted, c.token, c.seq, c.arrived, c.box, c.owner)
+end
+
+-- renew lets c live for ttl from now.
+local function renew(c, ttl)
+  c.at, c.ttl, c.exp = now, ttl, now + ttl
 end
 
 local function put(c) redis.call('HSET', K, c.id, pack(c)) end

@@ -2,33 +2,32 @@
 -- A ttl of 0 looks and renews nothing.
 local box, out, rest = ARGV[1], {}, {}
 
+local stamp = t[1] .. string.sub('00000' .. t[2], -6)
+
 -- It holds, and nothing can have run out: nobody else is concerned.
 for i = 1, #KEYS / 2 do
   local key, a = KEYS[2 * i - 1], 3 * i - 1
-  local m = redis.call('HMGET', key, ARGV[a], 'limit', 'used', 'n', 'min', 'x')
-  local min, easy = tonumber(m[5]) or 0, false
-  if not m[1] then
-    out[i], easy = 'g', now < min or m[3] == '0' and m[4] == '0' or not m[3]
-  else
-    local e, u, g, t, un, mid, f, b, owner = string.match(m[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+ %d+) (%S+) (%S+) (.*)$')
-    local alone = m[4] == '0' and m[3] == un
-    easy = e and g ~= '0' and not string.find(f, 'l', 1, true) and (b == box or box == '-')
-      and (now < min or alone and now < tonumber(e))
+  local m = redis.call('HMGET', key, ARGV[a], 's', 'x')
+  local easy = not m[2] and not m[1]
+  out[i] = 'g'
+  if m[1] and m[2] then
+    local un, f, u, at, ttl, g, token, tail = string.match(m[1],
+      '^(%d+) (o?%-) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+    local limit, used, n, min = string.match(m[2], '^(%d+) (%d+) (%d+) %d+ %d+ (%d+) ')
+    easy = un and g ~= '0' and (n == '0' and used == un and now - at < ttl + 0 or now < min + 0)
+      and (box == '-' or string.find(tail, box, 1, true))
     if easy then
-      local ttl = tonumber(ARGV[a + 1])
-      if ttl > 0 then
-        local ends = now + ttl
-        redis.call('HSET', key, ARGV[a], string.format('%.0f %.0f %s %s %s %s %s %s %s', ends,
-          math.max(u, tonumber(ARGV[a + 2])), g, t, un, mid, f, b, owner))
-        if alone or ends < min then redis.call('HSET', key, 'min', ends) end
-        if tonumber(m[6]) < ends + 60000000 then
-          local x = ends + 120000000
-          redis.call('HSET', key, 'x', x)
-          redis.call('PEXPIREAT', key, math.ceil(x / 1000))
-          if m[4] ~= '0' then redis.call('PEXPIREAT', KEYS[2 * i], math.ceil(x / 1000)) end
+      local given, spoke = ARGV[a + 1], ARGV[a + 2]
+      local ends = now + given
+      if given ~= '0' then
+        easy = ends >= min + 0 and ends + 60000000 <= m[3] + 0
+        if easy then
+          if tonumber(spoke) > tonumber(u) then u = spoke end
+          redis.call('HSET', key, ARGV[a], un .. ' ' .. f .. ' ' .. u .. ' ' .. stamp .. ' ' .. given .. ' '
+            .. g .. ' ' .. token .. ' ' .. tail)
         end
       end
-      out[i] = 'h ' .. t .. ' ' .. m[4] .. ' ' .. (un == m[2] and 1 or 0)
+      out[i] = 'h ' .. token .. ' ' .. n .. (un == limit and ' 1' or ' 0')
     end
   end
   if not easy then rest[#rest + 1] = i end
@@ -44,7 +43,7 @@ for _, i in ipairs(rest) do
   local c = claim(id)
   if c and c.linger then c = nil end
   if c and tonumber(ARGV[a + 1]) > 0 then
-    c.exp = now + ARGV[a + 1]
+    renew(c, tonumber(ARGV[a + 1]))
     if c.granted > 0 then c.spoke = math.max(c.spoke, tonumber(ARGV[a + 2])) end
     if box ~= '-' then c.box = box end
     put(c)

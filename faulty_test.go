@@ -26,6 +26,7 @@ type faulty struct {
 	delay   time.Duration // of a message, at the most
 	late    sync.WaitGroup
 	down    bool                  // no answers: calls hang until their context ends
+	lag     time.Duration         // of what Wait answers; that comes through even if down
 	err     error                 // answered instead of calling the store
 	hook    func(op string) error // called before the store; an error goes to the caller
 	after   func(op string) error // called after the store; likewise
@@ -151,9 +152,9 @@ func (f *faulty) Leave(ctx context.Context, r driver.Ref) (driver.State, error) 
 // Wait is a push: sometimes it just says nothing.
 func (f *faulty) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	f.mu.Lock()
-	down, err := f.down, f.err
+	down, err := f.down && f.lag == 0, f.err
 	deaf := f.rand != nil && f.rand.Float64() < f.rate
-	var late time.Duration
+	late := f.lag
 	if f.rand != nil && f.rand.Float64() < f.rate {
 		late = time.Duration(f.rand.Int64N(int64(60 * f.delay)))
 	}

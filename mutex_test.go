@@ -405,3 +405,38 @@ func TestDo(t *testing.T) {
 		return nil
 	}), pawl.ErrLost)
 }
+
+// TestOldNews: the news of a grant comes when the claim has run out already,
+// as after a pause of the process. The waiter must not believe that it holds.
+func TestOldNews(t *testing.T) {
+	for name, heal := range map[string]time.Duration{
+		"still cut off":     time.Hour,
+		"connection healed": 50 * time.Second,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New()
+				f := &faulty{Store: store, lag: time.Minute}
+				a, b, c := newClient(t, store, nil), newClient(t, f, nil), newClient(t, store, nil)
+				held := lock(t, a.Mutex("x"))
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+				defer cancel()
+				got := make(chan *pawl.Lease, 1)
+				go func() {
+					l, _ := b.Mutex("x").Lock(ctx)
+					got <- l
+				}()
+				synctest.Wait()
+				f.set(func() { f.down = true })
+				unlock(t, held) // b is granted, and does not know
+				next := lock(t, c.Mutex("x"))
+				defer time.AfterFunc(heal, func() { f.set(func() { f.down = false }) }).Stop()
+				if l := <-got; l != nil {
+					t.Errorf("b believes that it holds, with token %d; c holds with %d", l.Token(), next.Token())
+				}
+				unlock(t, next)
+				f.set(func() { f.down, f.lag = false, 0 })
+			})
+		})
+	}
+}

@@ -1,0 +1,56 @@
+# The modules of this repository: what brings a dependency of its own is one.
+MODULES := . redisstore/rueidis cmd/pawl integration bench
+# Systems that pawl must build on, beside this one.
+SYSTEMS := linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64
+STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+each = @set -e; for m in $(MODULES); do echo "== $$m: $(1)"; (cd $$m && $(1)); done
+
+.PHONY: help
+help: ## list these targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 12
+
+.PHONY: build
+build: ## build bin/pawl
+	cd cmd/pawl && go build -o ../../bin/pawl .
+
+.PHONY: test
+test: install ## install the servers that are missing, and run all tests against them
+	$(call each,go test -race ./...)
+
+.PHONY: short
+short: ## run the tests that need no server and little time
+	go test -short ./...
+
+.PHONY: check
+check: format vet staticcheck cross ## formatting, vet, staticcheck, builds for other systems
+
+.PHONY: format
+format:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+
+.PHONY: vet
+vet:
+	$(call each,go vet ./...)
+
+.PHONY: staticcheck
+staticcheck:
+	$(call each,$(STATICCHECK) ./...)
+
+.PHONY: cross
+cross:
+	@set -e; for s in $(SYSTEMS); do for m in . redisstore/rueidis cmd/pawl; do \
+		echo "== $$m: build for $$s"; \
+		(cd $$m && CGO_ENABLED=0 GOOS=$${s%/*} GOARCH=$${s#*/} go build -o /dev/null ./...); done; done
+
+.PHONY: bench
+bench: install ## measure pawl beside other libraries; prints a table, writes JSON to bench/results
+	cd bench && go run .
+
+.PHONY: install
+install: ## install the servers that the tests start
+	@scripts/install-servers
+
+.PHONY: clean
+clean: ## remove what make has built
+	rm -rf bin bench/results

@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -149,13 +150,24 @@ func TestDamagedQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	twice, err := decode(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twice.Claims = append(twice.Claims, twice.Claims[0])
+	both, err := json.Marshal(twice)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for what, content := range map[string]string{
+		"held twice":   string(both),
 		"empty":        "",
 		"torn":         string(good[:len(good)/2]),
 		"more":         string(good) + "{}",
 		"another name": string(foreign),
 		"null":         "null",
 		"too many":     strings.Replace(string(good), `"units": 1`, `"units": 2`, 1),
+		"negative":     strings.Replace(string(good), `"units": 1`, `"units": -1`, 1),
 		"no id":        strings.Replace(string(good), held.ID, "", 1),
 		"a path":       strings.Replace(string(good), s.id, "../../x", 1),
 	} {

@@ -68,6 +68,51 @@ func TestKilledWaiters(t *testing.T) {
 	waiters[3].end()
 }
 
+// TestDeadWaiterInFront: a dead waiter that asked for more than is free does not
+// keep those behind it from what is.
+func TestDeadWaiterInFront(t *testing.T) {
+	dir := t.TempDir()
+	a, b, c := mustOpen(t, dir), mustOpen(t, dir), mustOpen(t, dir)
+	part := func(units int64) driver.Claim {
+		p := claim("a")
+		p.Units, p.Limit = units, 2
+		return p
+	}
+	enter(t, a, part(1), driver.Holding)
+	enter(t, b, part(2), driver.Waiting)
+	behind := part(1)
+	enter(t, c, behind, driver.Waiting)
+	b.Close()
+	hold(t, c, behind)
+}
+
+// TestDeadWaiterPassedOver: a hand-over goes past a dead waiter at once, not
+// only when those behind it look.
+func TestDeadWaiterPassedOver(t *testing.T) {
+	dir := t.TempDir()
+	m := thisMachine(t)
+	m.probe = time.Hour
+	a, b, c := mustOpen(t, dir), mustOpen(t, dir), mustOpenOn(t, dir, m)
+	first, behind := claim("a"), claim("a")
+	enter(t, a, first, driver.Holding)
+	enter(t, b, claim("a"), driver.Waiting)
+	enter(t, c, behind, driver.Waiting)
+	held := make(chan driver.State, 1)
+	go func() {
+		st, err := c.Wait(soon(t), ref(behind))
+		for err == nil && st.State == driver.Waiting {
+			st, err = c.Wait(soon(t), ref(behind))
+		}
+		held <- st.State
+	}()
+	time.Sleep(20 * time.Millisecond) // so that it waits: its first look would see the dead
+	b.Close()
+	leave(t, a, first)
+	if got := <-held; got != driver.Holding {
+		t.Errorf("the waiter behind a dead one is %v", got)
+	}
+}
+
 // TestDeadAreNotWaitedFor: who only tries, or asks for another kind of lock, is
 // not refused because of the dead.
 func TestDeadAreNotWaitedFor(t *testing.T) {
@@ -116,15 +161,25 @@ func TestLingeringOutlivesItsProcess(t *testing.T) {
 func TestTakenOver(t *testing.T) {
 	dir := t.TempDir()
 	first, second, third := mustOpen(t, dir), mustOpen(t, dir), mustOpen(t, dir)
-	c := claim("a")
-	enter(t, first, c, driver.Holding)
-	enter(t, second, c, driver.Holding)
+	entered, renewed := claim("entered"), claim("renewed")
+	enter(t, first, entered, driver.Holding)
+	enter(t, first, renewed, driver.Holding)
+	enter(t, second, entered, driver.Holding)
+	second.Renew(t.Context(), []driver.Ref{ref(renewed)}, func(_ int, st driver.Status, err error) {
+		if st.State != driver.Holding || err != nil {
+			t.Errorf("Renew answers %v, %v", st.State, err)
+		}
+	})
 	first.Close()
-	try := claim("a")
-	try.Try = true
-	enter(t, third, try, driver.Refused)
+	tries := []driver.Claim{claim("entered"), claim("renewed")}
+	for i := range tries {
+		tries[i].Try = true
+		enter(t, third, tries[i], driver.Refused)
+	}
 	second.Close()
-	enter(t, third, try, driver.Holding)
+	for _, c := range tries {
+		enter(t, third, c, driver.Holding)
+	}
 }
 
 // TestWakeUp: a hand-over between processes does not wait for anybody to look.

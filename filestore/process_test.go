@@ -5,7 +5,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +23,11 @@ func TestKilledHolder(t *testing.T) {
 		if role == "holdWithChild" {
 			// A child that outlives the holder does not keep the lock.
 			pid := int(holder.expect("child"))
-			t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+			t.Cleanup(func() {
+				if p, err := os.FindProcess(pid); err == nil {
+					_ = p.Kill()
+				}
+			})
 		}
 		holder.expect("holding")
 		waiter := start(t, "hold", dir, "a")

@@ -69,6 +69,14 @@ const (
 // answer; trying goes on in the background.
 const unlockPatience = 2 * time.Second
 
+// answerPatience bounds how long a request is waited for before it is sent
+// again.
+const answerPatience = 10 * time.Second
+
+// heartbeat bounds how long a waiting claim goes without a renewal, whatever
+// its TTL: it may have been granted, and the message been lost.
+const heartbeat = 5 * time.Second
+
 // leavePatience is how long a Lock that gives up waits for its claim to leave.
 const leavePatience = 200 * time.Millisecond
 
@@ -85,7 +93,7 @@ func (cl *claim) enter(ctx context.Context, try bool) (sent time.Time, slept tim
 	owner := co.core.owner
 	owner.Label = co.key.label
 	// An answer that takes longer than the TTL is worth nothing.
-	ctx, cancel := context.WithTimeout(ctx, cl.ttl)
+	ctx, cancel := context.WithTimeout(ctx, min(cl.ttl, answerPatience))
 	defer cancel()
 	slept, sent = clock.Slept(), time.Now()
 	st, err = co.core.store.Enter(ctx, driver.Claim{
@@ -122,7 +130,11 @@ func (cl *claim) renewedAt(sent time.Time, slept time.Duration, st driver.Status
 		cl.deadline, cl.slept, cl.sent = st.Deadline, slept, sent
 	}
 	cl.failing = nil
-	cl.renewAt = sent.Add(cl.ttl/3 - jitter(cl.ttl/20))
+	period := cl.ttl / 3
+	if st.State == driver.Waiting {
+		period = min(period, heartbeat)
+	}
+	cl.renewAt = sent.Add(period - jitter(period/7))
 	if st.State == driver.Waiting && !st.Recheck.IsZero() && st.Recheck.Before(cl.renewAt) {
 		cl.renewAt = st.Recheck
 	}

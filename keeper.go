@@ -176,7 +176,7 @@ type batch struct {
 // keeper, and no answer is waited for longer than leaves time for more tries.
 func (k *keeper) send(b *batch) {
 	k.core.spawn(func() {
-		ctx, cancel := context.WithTimeout(k.core.ctx, b.refs[0].TTL/4)
+		ctx, cancel := context.WithTimeout(k.core.ctx, min(b.refs[0].TTL/4, answerPatience))
 		defer cancel()
 		slept, sent := clock.Slept(), time.Now()
 		k.core.store.Renew(ctx, b.refs, func(i int, st driver.Status, err error) {

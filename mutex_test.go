@@ -440,3 +440,21 @@ func TestOldNews(t *testing.T) {
 		})
 	}
 }
+
+// TestLostWakeUp: the message of a grant is lost; the heartbeat finds it soon,
+// however long the TTL.
+func TestLostWakeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		f := &faulty{Store: store, lag: time.Hour}
+		a, b := newClient(t, store, nil), newClient(t, f, &pawl.Options{TTL: 24 * time.Hour})
+		held := lock(t, a.Mutex("x"))
+		time.AfterFunc(time.Minute, func() { unlock(t, held) })
+		start := time.Now()
+		l := lock(t, b.Mutex("x"))
+		if d := time.Since(start); d > time.Minute+6*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		unlock(t, l)
+	})
+}

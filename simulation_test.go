@@ -55,9 +55,9 @@ func (w *witness) released(l *pawl.Lease) {
 // TestSimulation lets many clients fight over few locks behind a network that
 // loses, delays and repeats messages, for an hour of their time.
 func TestSimulation(t *testing.T) {
-	seeds := 6
+	seeds := 3
 	if testing.Short() {
-		seeds = 2
+		seeds = 1
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

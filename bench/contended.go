@@ -27,7 +27,7 @@ type crew struct {
 // tally is what a crew has seen.
 type tally struct {
 	All       measure.Hist // unlock to the next holder, if that is another goroutine
-	Between   measure.Hist // those to a holder in another process
+	Between   measure.Hist // those to another client, as a rule in another process
 	Sections  []int64      // by goroutine
 	Longest   time.Duration
 	Commands  int64
@@ -154,7 +154,7 @@ func (c *contender) run(ctx context.Context) {
 		if last != 0 && last != c.id && a.stop.Load() == 0 {
 			d := time.Duration(now - released)
 			c.all.Record(d)
-			if last/perProcess != c.id/perProcess {
+			if c.crew.OwnClients || last/perProcess != c.id/perProcess {
 				c.between.Record(d)
 			}
 		}

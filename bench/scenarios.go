@@ -109,12 +109,12 @@ var scenarios = []scenario{
 	}, {
 		name:  "pass",
 		title: func(b *bench) string { return "Handed back and forth between two goroutines of one process" },
-		note:  "sent: commands from the first hand-over to the last, all together",
+		note:  "sent: commands for each hand-over, from the first to the last",
 		columns: []column{
 			{head: "handovers", metric: "handovers", format: "%.0f"},
 			{head: "p50 µs", metric: "p50_us", format: "%.2f"},
 			{head: "p99 µs", metric: "p99_us", format: "%.2f"},
-			{head: "sent", metric: "commands", format: "%.0f", worst: true},
+			{head: "sent", metric: "commands", format: "%.4f"},
 		},
 		entries: func(b *bench) []entry {
 			return []entry{{"pawl", b.passPawl}, {"sync.Mutex", b.passSync}}

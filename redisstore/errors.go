@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/pawl-go/pawl/driver"
@@ -48,7 +49,7 @@ func (e *ServerError) permanent() bool {
 }
 
 func classify(err error) error {
-	if s, ok := err.(*ServerError); ok && s.permanent() {
+	if s, ok := errors.AsType[*ServerError](err); ok && s.permanent() {
 		return driver.Permanent(err)
 	}
 	return err

@@ -6,7 +6,7 @@
 local call, key, units, ttl = redis.call, KEYS[1], ARGV[2], ARGV[4]
 local m = call('HMGET', key, 'last', 'x', 's')
 if m[3] == ARGV[3] .. ' 0 0 0 0 0 0  ' and m[1] + 0 < now and m[2] - ttl - 60000000 >= now then
-  local stamp = t[1] .. string.sub('00000' .. t[2], -6)
+  local stamp = t[1] .. (#t[2] == 6 and t[2] or string.sub('00000' .. t[2], -6))
   call('HSET', key, 'last', stamp, 's', ARGV[3] .. ' ' .. units .. ' 0 0 0 0 0  ', ARGV[1],
     units .. ' ' .. ARGV[5] .. ' 0 ' .. stamp .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. stamp .. ' 0 ' .. stamp .. ' ' .. ARGV[6])
   return 'h ' .. stamp .. (units == ARGV[3] and ' 0 1' or ' 0 0')

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 // conn is the redisstore.Conn of a client.
 type conn struct {
 	client rueidis.Client
-	close  func()
+	close  func()        // closes the client if it is this adapter's
+	closed chan struct{} // closed before that
 
 	// Calls that succeeded in a row, and when the last one did, for proven.
 	streak  atomic.Int64
@@ -23,8 +25,14 @@ type conn struct {
 	start   time.Time
 }
 
-func newConn(client rueidis.Client, close func()) *conn {
-	return &conn{client: client, close: close, start: time.Now()}
+// newConn makes the adapter; end is called when it is closed.
+func newConn(client rueidis.Client, end func()) *conn {
+	c := &conn{client: client, closed: make(chan struct{}), start: time.Now()}
+	c.close = sync.OnceFunc(func() {
+		close(c.closed)
+		end()
+	})
+	return c
 }
 
 // endless hides the deadline of a context, not its end. The client turns a
@@ -50,22 +58,31 @@ func (c *conn) Script(ctx context.Context, s *redisstore.Script, keys, args []st
 	if c.proven() {
 		return c.script(endless{ctx}, s, keys, args)
 	}
-	// While the client connects it does not heed the context, and who comes
-	// second waits for the first one's attempt.
+	return guard(ctx, c.closed, func(ctx context.Context) (string, error) { return c.script(ctx, s, keys, args) })
+}
+
+// guard ends when ctx does, also where f does not: while the client connects it
+// does not heed the context, and who comes second waits for the first one's
+// attempt. f ends at the latest when the client gives up.
+func guard[T any](ctx context.Context, closed <-chan struct{}, f func(context.Context) (T, error)) (T, error) {
 	type result struct {
-		reply string
+		value T
 		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		reply, err := c.script(context.WithoutCancel(ctx), s, keys, args)
-		done <- result{reply, err}
+		v, err := f(context.WithoutCancel(ctx))
+		done <- result{v, err}
 	}()
 	select {
 	case r := <-done:
-		return r.reply, r.err
+		return r.value, r.err
 	case <-ctx.Done():
-		return "", context.Cause(ctx)
+		var none T
+		return none, ctx.Err()
+	case <-closed:
+		var none T
+		return none, rueidis.ErrClosing
 	}
 }
 
@@ -126,7 +143,9 @@ func (c *conn) Subscribe(ctx context.Context, channel string, up func(), message
 func (c *conn) Scan(ctx context.Context, match string, key func(string) bool) error {
 	var cursor uint64
 	for {
-		page, err := c.client.Do(endless{ctx}, c.client.B().Scan().Cursor(cursor).Match(match).Count(1000).Build()).AsScanEntry()
+		page, err := guard(ctx, c.closed, func(ctx context.Context) (rueidis.ScanEntry, error) {
+			return c.client.Do(ctx, c.client.B().Scan().Cursor(cursor).Match(match).Count(1000).Build()).AsScanEntry()
+		})
 		if err != nil {
 			return convert(err)
 		}

@@ -1,0 +1,674 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	client "github.com/redis/rueidis"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/redisstore"
+	"github.com/pawl-go/pawl/redisstore/rueidis"
+)
+
+// patience is for what happens at once, on a machine that has other work.
+const patience = 20 * time.Second
+
+func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func mutex(name string, ttl time.Duration) driver.Claim {
+	return driver.Claim{Name: name, ID: driver.NewID(), Units: 1, Limit: 1, TTL: ttl}
+}
+
+func ref(c driver.Claim) driver.Ref { return driver.Ref{Name: c.Name, ID: c.ID, TTL: c.TTL} }
+
+func enter(t testing.TB, s driver.Store, c driver.Claim, want driver.State) driver.Status {
+	t.Helper()
+	st, err := s.Enter(within(t, patience), c)
+	if err != nil || st.State != want {
+		t.Fatalf("enter: %v, %v; want %v", st.State, err, want)
+	}
+	return st
+}
+
+func renew(ctx context.Context, s driver.Store, c driver.Claim) (st driver.Status, err error) {
+	s.Renew(ctx, []driver.Ref{ref(c)}, func(_ int, got driver.Status, e error) { st, err = got, e })
+	return st, err
+}
+
+// get waits for c as a client does: by Wait, and by renewing every third of
+// the TTL; it rides out errors.
+func get(ctx context.Context, s driver.Store, c driver.Claim) (st driver.Status, err error) {
+	for {
+		if st, err = s.Enter(ctx, c); err == nil && st.State == driver.Holding {
+			return st, nil
+		}
+		for err == nil && st.State == driver.Waiting {
+			wait, cancel := context.WithTimeout(ctx, c.TTL/3)
+			st, err = s.Wait(wait, ref(c))
+			cancel()
+			if err != nil && ctx.Err() == nil {
+				st, err = renew(ctx, s, c)
+			}
+			if st.State == driver.Holding {
+				return st, nil
+			}
+		}
+		if ctx.Err() != nil || driver.IsPermanent(err) {
+			return st, err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// A grant is told to the one who waits, without its asking again.
+func TestRedisWakes(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	a, b := openRedis(t, r), openRedis(t, r)
+	h, w := mutex("wakes", time.Minute), mutex("wakes", time.Minute)
+	first := enter(t, a, h, driver.Holding)
+	enter(t, b, w, driver.Waiting)
+	// The message may come before anybody waits for it.
+	if _, err := a.Leave(within(t, patience), ref(h)); err != nil {
+		t.Fatal(err)
+	}
+	st, err := b.Wait(within(t, patience), ref(w))
+	if err != nil || st.State != driver.Holding || st.Token <= first.Token {
+		t.Fatalf("wait: %+v, %v; want it to hold with a token above %d", st, err, first.Token)
+	}
+}
+
+// While the channel is dead, heartbeats find grants; when it is back, everything
+// is looked at again.
+func TestRedisLostMailbox(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	admin := dialRedis(t, r)
+	s := openRedis(t, r)
+	checks := make(chan driver.Notice, 100)
+	go s.Listen(t.Context(), func(n driver.Notice) {
+		if n.Kind == driver.Check && n.ID == "" {
+			checks <- n
+		}
+	})
+	next := func(what string) {
+		select {
+		case <-checks:
+		case <-time.After(patience):
+			t.Fatal(what + ": no notice")
+		}
+	}
+	next("subscribed")
+	ctx := within(t, patience)
+	// Also what others hold is granted while the channel is dead.
+	h, w := mutex("lost", time.Minute), mutex("lost", time.Minute)
+	enter(t, s, h, driver.Holding)
+	enter(t, s, w, driver.Waiting)
+	waited := make(chan error, 1)
+	go func() {
+		st, err := s.Wait(ctx, ref(w))
+		for err == nil && st.State == driver.Waiting {
+			st, err = s.Wait(ctx, ref(w))
+		}
+		waited <- err
+	}()
+	// Nobody listens from here on, so the grant's message is lost.
+	kill := admin.B().Arbitrary("CLIENT", "KILL", "TYPE", "pubsub").Build()
+	if err := admin.Do(ctx, kill).Error(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Leave(ctx, ref(h)); err != nil {
+		t.Fatal(err)
+	}
+	next("subscribed again")
+	if err := <-waited; err != nil {
+		t.Fatalf("wait, over a lost connection: %v", err)
+	}
+}
+
+// A waiting claim whose client cannot be told is passed over, but keeps its
+// place, and finds its grant by its heartbeat.
+func TestRedisUnreachable(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	conn := newClockConn(t, c, func() int64 { return time.Now().UnixMicro() })
+	conn.deaf = true
+	deaf, err := redisstore.New(conn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer deaf.Close()
+	s := openRedis(t, r)
+	h, d, w := mutex("deaf", time.Minute), mutex("deaf", time.Minute), mutex("deaf", time.Minute)
+	enter(t, s, h, driver.Holding)
+	enter(t, deaf, d, driver.Waiting)
+	enter(t, s, w, driver.Waiting)
+	ctx := within(t, patience)
+	if _, err := s.Leave(ctx, ref(h)); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := s.Wait(ctx, ref(w)); err != nil || st.State != driver.Holding {
+		t.Fatalf("wait: %v, %v", st.State, err)
+	}
+	if st, err := renew(ctx, deaf, d); err != nil || st.State != driver.Waiting || st.Ahead != 0 {
+		t.Fatalf("renew: %+v, %v; want it to wait in front", st, err)
+	}
+	if _, err := s.Leave(ctx, ref(w)); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := renew(ctx, deaf, d); err != nil || st.State != driver.Holding {
+		t.Fatalf("renew: %+v, %v; want it to hold", st, err)
+	}
+}
+
+func TestRedisRestart(t *testing.T) {
+	for _, keep := range []bool{true, false} {
+		t.Run(fmt.Sprintf("keep=%v", keep), func(t *testing.T) {
+			t.Parallel()
+			const waiters = 100
+			r := servers.RunRedis(t, servers.RedisOptions{AppendOnly: true})
+			stores := []driver.Store{openRedis(t, r), openRedis(t, r)}
+			h := mutex("restart", 2*time.Second)
+			first := enter(t, stores[0], h, driver.Holding)
+			ctx := within(t, 90*time.Second)
+			var mu sync.Mutex
+			last, served := first.Token, 0
+			var waits, wg sync.WaitGroup
+			waits.Add(waiters)
+			for i := range waiters {
+				wg.Go(func() {
+					s, w := stores[i%2], mutex("restart", 2*time.Second)
+					enter(t, s, w, driver.Waiting)
+					waits.Done()
+					st, err := get(ctx, s, w)
+					if err != nil {
+						t.Errorf("waiter %d: %v", i, err)
+						return
+					}
+					mu.Lock()
+					if st.Token <= last {
+						t.Errorf("token %d after %d", st.Token, last)
+					}
+					last, served = st.Token, served+1
+					mu.Unlock()
+					for {
+						if _, err := s.Leave(ctx, ref(w)); err == nil || ctx.Err() != nil {
+							return
+						}
+					}
+				})
+			}
+			waits.Wait()
+			if err := r.Restart(keep); err != nil {
+				t.Fatal(err)
+			}
+			wg.Wait()
+			if served != waiters {
+				t.Errorf("%d of %d were served", served, waiters)
+			}
+		})
+	}
+}
+
+func TestRedisForgetsScripts(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	s := openRedis(t, r)
+	for range 3 {
+		m := mutex("scripts", time.Minute)
+		enter(t, s, m, driver.Holding)
+		if err := c.Do(t.Context(), c.B().ScriptFlush().Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+		if was, err := s.Leave(within(t, patience), ref(m)); err != nil || was != driver.Holding {
+			t.Fatalf("leave: %v, %v", was, err)
+		}
+	}
+}
+
+func TestRedisPermanentErrors(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{Password: "right"})
+	ctx := within(t, patience)
+	for url, want := range map[string]string{
+		"redis://:wrong@" + r.Addr():       "WRONGPASS",
+		"redis://nobody:wrong@" + r.Addr(): "WRONGPASS",
+		"redis://" + r.Addr():              "NOAUTH",
+	} {
+		s, err := rueidis.Open(url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		_, err = s.Enter(ctx, mutex("a name", time.Minute))
+		if !driver.IsPermanent(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"a name"`) {
+			t.Errorf("%s: %v; want a permanent error that has %s and the name", url, err, want)
+		}
+		if se, ok := errors.AsType[*redisstore.ServerError](err); !ok || se.Err == nil {
+			t.Errorf("%s: the client's error is not reachable in %v", url, err)
+		}
+		// Whoever listens is told, not left to wait.
+		if err := s.Listen(ctx, func(driver.Notice) {}); !driver.IsPermanent(err) {
+			t.Errorf("%s: Listen: %v", url, err)
+		}
+	}
+	c, err := client.NewClient(client.ClientOption{InitAddress: []string{r.Addr()}, Password: "right", DisableCache: true, ForceSingleClient: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	do := func(args ...string) {
+		t.Helper()
+		if err := c.Do(ctx, c.B().Arbitrary(args...).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Somebody else's key, and a user who may not.
+	do("SET", "pawl:{taken}", "x")
+	do("ACL", "SETUSER", "poor", "on", ">p", "~other:*", "&*", "+@all")
+	good, err := rueidis.New(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer good.Close()
+	if _, err := good.Enter(ctx, mutex("taken", time.Minute)); !driver.IsPermanent(err) || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("a key of another kind: %v", err)
+	}
+	poor, err := rueidis.Open("redis://poor:p@"+r.Addr(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer poor.Close()
+	if _, err := poor.Enter(ctx, mutex("x", time.Minute)); !driver.IsPermanent(err) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("without permission: %v", err)
+	}
+	// Without the right to channels locks work, by heartbeat.
+	do("ACL", "SETUSER", "mute", "on", ">p", "~pawl:*", "resetchannels", "+@all")
+	mute, err := rueidis.Open("redis://mute:p@"+r.Addr(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	h, w := mutex("mute", time.Minute), mutex("mute", time.Minute)
+	enter(t, mute, h, driver.Holding)
+	enter(t, mute, w, driver.Waiting)
+	if was, err := mute.Leave(ctx, ref(h)); err != nil || was != driver.Holding {
+		t.Errorf("leave: %v, %v", was, err)
+	}
+	if st, err := renew(ctx, mute, w); err != nil || st.State != driver.Holding {
+		t.Errorf("renew: %v, %v", st.State, err)
+	}
+	if err := mute.Listen(ctx, func(driver.Notice) {}); !driver.IsPermanent(err) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("Listen without the right to: %v", err)
+	}
+}
+
+func TestRedisPassingErrors(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	s := openRedis(t, r)
+	ctx := within(t, patience)
+	m := mutex("full", time.Minute)
+	enter(t, s, m, driver.Holding)
+	set := func(k, v string) {
+		t.Helper()
+		if err := c.Do(ctx, c.B().ConfigSet().ParameterValue().ParameterValue(k, v).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A server that is full lets nobody in, but lets everybody out.
+	set("maxmemory", "1")
+	if _, err := s.Enter(ctx, mutex("full too", time.Minute)); err == nil || driver.IsPermanent(err) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("enter, out of memory: %v; want an error that passes", err)
+	}
+	if was, err := s.Leave(ctx, ref(m)); err != nil || was != driver.Holding {
+		t.Errorf("leave, out of memory: %v, %v", was, err)
+	}
+	set("maxmemory", "0")
+	if q, err := s.Inspect(ctx, "full"); err != nil || len(q.Claims) != 0 {
+		t.Errorf("after leaving: %+v, %v", q, err)
+	}
+	enter(t, s, mutex("full", time.Minute), driver.Holding)
+	set("min-replicas-to-write", "1")
+	if _, err := s.Enter(ctx, mutex("other", time.Minute)); err == nil || driver.IsPermanent(err) {
+		t.Errorf("enter, without replicas: %v; want an error that passes", err)
+	}
+}
+
+func TestRedisUnreachableServer(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	r.Kill()
+	s := openRedis(t, r)
+	m := mutex("x", time.Minute)
+	if _, err := s.Enter(within(t, patience), m); err == nil || driver.IsPermanent(err) || !strings.Contains(err.Error(), r.Addr()) {
+		t.Errorf("enter: %v; want an error that passes and names the server", err)
+	}
+	if err := r.Restart(false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := get(within(t, patience), s, m); err != nil {
+		t.Errorf("once the server is there: %v", err)
+	}
+}
+
+// Whatever the server does, calls end with their context, and the store closes.
+func TestRedisStopped(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	for what, warm := range map[string]int{"fresh": 0, "in use": 300} {
+		s := openRedis(t, r)
+		for range warm {
+			m := mutex("warm", time.Minute)
+			enter(t, s, m, driver.Holding)
+			if _, err := s.Leave(within(t, patience), ref(m)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.Pause()
+		var wg sync.WaitGroup
+		calls := map[string]func(context.Context) error{
+			"enter":   func(ctx context.Context) error { _, err := s.Enter(ctx, mutex("x", time.Minute)); return err },
+			"renew":   func(ctx context.Context) error { _, err := renew(ctx, s, mutex("x", time.Minute)); return err },
+			"leave":   func(ctx context.Context) error { _, err := s.Leave(ctx, ref(mutex("x", time.Minute))); return err },
+			"wait":    func(ctx context.Context) error { _, err := s.Wait(ctx, ref(mutex("x", time.Minute))); return err },
+			"inspect": func(ctx context.Context) error { _, err := s.Inspect(ctx, "x"); return err },
+			"load":    func(ctx context.Context) error { _, err := s.Load(ctx, "x"); return err },
+			"change":  func(ctx context.Context) error { _, err := s.WaitChange(ctx, "x", 0); return err },
+			"list": func(ctx context.Context) (err error) {
+				for _, err = range s.List(ctx, "") {
+				}
+				return err
+			},
+		}
+		for name, call := range calls {
+			for range 4 {
+				for end, with := range map[error]func() (context.Context, context.CancelFunc){
+					context.DeadlineExceeded: func() (context.Context, context.CancelFunc) {
+						return context.WithTimeout(t.Context(), 300*time.Millisecond)
+					},
+					context.Canceled: func() (context.Context, context.CancelFunc) {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+						stop := time.AfterFunc(300*time.Millisecond, cancel)
+						return ctx, func() { stop.Stop(); cancel() }
+					},
+				} {
+					wg.Go(func() {
+						ctx, cancel := with()
+						defer cancel()
+						start := time.Now()
+						err := call(ctx)
+						if d := time.Since(start); d > 4*time.Second || !errors.Is(err, end) {
+							t.Errorf("%s, %s: after %v: %v; want %v after 300 ms", what, name, d, err, end)
+						}
+					})
+				}
+			}
+		}
+		wg.Wait()
+		start := time.Now()
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: close: %v", what, err)
+		}
+		if d := time.Since(start); d > 8*time.Second {
+			t.Errorf("%s: close took %v", what, d)
+		}
+		r.Resume()
+	}
+}
+
+// Keys vanish by themselves: at the latest two minutes after the last claim
+// could have lived, and soon after the last one has left.
+func TestRedisLeavesNothing(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	s := openRedis(t, r)
+	ctx := within(t, patience)
+	long, short, w := mutex("long", driver.MaxTTL), mutex("short", 15*time.Second), mutex("short", 20*time.Minute)
+	enter(t, s, long, driver.Holding)
+	enter(t, s, short, driver.Holding)
+	enter(t, s, w, driver.Waiting)
+	rec := driver.Record{Name: "rec", Value: []byte("v"), TTL: time.Minute}
+	for range 2 { // the second one is deleted
+		var err error
+		if rec, err = s.CompareAndSwap(ctx, rec); err != nil {
+			t.Fatal(err)
+		}
+		rec.Value = nil
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	s.WaitChange(waitCtx, "rec", 0)
+	cancel()
+	keys := func() map[string]time.Duration {
+		t.Helper()
+		names, err := c.Do(ctx, c.B().Keys().Pattern("*").Build()).AsStrSlice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := make(map[string]time.Duration)
+		for _, k := range names {
+			ms, err := c.Do(ctx, c.B().Pttl().Key(k).Build()).AsInt64()
+			if err != nil || ms < 0 {
+				t.Fatalf("key %s stays for ever (%d, %v)", k, ms, err)
+			}
+			left[k] = time.Duration(ms) * time.Millisecond
+		}
+		return left
+	}
+	in := func(d, low, high time.Duration) bool { return d > low-patience && d <= high }
+	k := keys()
+	if len(k) != 5 || k["pawl:{rec}:w"] == 0 {
+		t.Errorf("keys: %v; want two queues, the waiting of one, a record and who waits for it", k)
+	}
+	for name, ttl := range map[string]time.Duration{"pawl:{long}": driver.MaxTTL, "pawl:{short}": w.TTL, "pawl:{short}:q": w.TTL} {
+		if !in(k[name], ttl+time.Minute, ttl+2*time.Minute) {
+			t.Errorf("%s vanishes in %v, its claims live %v", name, k[name], ttl)
+		}
+	}
+	for _, m := range []driver.Claim{long, short, w} {
+		if was, err := s.Leave(ctx, ref(m)); err != nil || was == driver.Gone {
+			t.Fatalf("leave: %v, %v", was, err)
+		}
+	}
+	k = keys()
+	if len(k) != 4 || k["pawl:{short}:q"] != 0 {
+		t.Errorf("keys: %v; want no zset of waiting claims", k)
+	}
+	for _, name := range []string{"pawl:{long}", "pawl:{short}", "pawl:{rec}"} {
+		if k[name] > 2*time.Minute+time.Second {
+			t.Errorf("%s vanishes only in %v", name, k[name])
+		}
+	}
+}
+
+// A request to enter that comes after the claim has left does not put it back.
+func TestRedisLateEnter(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	now := time.Now().UnixMicro()
+	conn := &lossyConn{clockConn: newClockConn(t, c, func() int64 { return now })}
+	s, err := redisstore.New(conn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx := within(t, patience)
+	count := func(want int64) {
+		t.Helper()
+		n, err := c.Do(ctx, c.B().Hlen().Key("pawl:{late}").Build()).AsInt64()
+		if err != nil || n != want {
+			t.Errorf("the hash has %d fields, %v; want %d", n, err, want)
+		}
+	}
+
+	// It never arrived before the claim left.
+	never := mutex("late", time.Minute)
+	conn.lose, conn.keep = true, true
+	if _, err := s.Enter(ctx, never); err == nil {
+		t.Fatal("no error")
+	}
+	conn.lose, conn.keep = false, false
+	if was, err := s.Leave(ctx, ref(never)); err != nil || was != driver.Gone {
+		t.Fatalf("leave: %v, %v", was, err)
+	}
+	conn.late(ctx, t)
+
+	// It arrives a second time.
+	twice := mutex("late", time.Minute)
+	conn.lose = true
+	if _, err := s.Enter(ctx, twice); err == nil {
+		t.Fatal("no error")
+	}
+	conn.lose = false
+	if st := enter(t, s, twice, driver.Holding); st.Behind != 0 {
+		t.Errorf("a repeated request: %+v", st)
+	}
+	if was, err := s.Leave(ctx, ref(twice)); err != nil || was != driver.Holding {
+		t.Fatalf("leave: %v, %v", was, err)
+	}
+	conn.late(ctx, t)
+
+	if q, err := s.Inspect(ctx, "late"); err != nil || len(q.Claims) != 0 {
+		t.Fatalf("queue: %+v, %v; want nobody", q, err)
+	}
+	enter(t, s, mutex("late", time.Second), driver.Holding)
+	count(3 + 2 + 1)
+	// The marks do not pile up.
+	now += 61e6
+	if _, err := s.Leave(ctx, ref(mutex("late", time.Minute))); err != nil {
+		t.Fatal(err)
+	}
+	count(3 + 1)
+}
+
+// lossyConn loses replies, or keeps requests back.
+type lossyConn struct {
+	*clockConn
+	lose, keep bool
+	last       func(context.Context) (string, error)
+}
+
+func (c *lossyConn) Script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
+	if !c.lose {
+		return c.clockConn.Script(ctx, s, keys, args)
+	}
+	c.last = func(ctx context.Context) (string, error) { return c.clockConn.Script(ctx, s, keys, args) }
+	if !c.keep {
+		c.last(ctx)
+	}
+	return "", errors.New("reply lost")
+}
+
+// late lets the last request that was lost arrive, again perhaps.
+func (c *lossyConn) late(ctx context.Context, t *testing.T) {
+	t.Helper()
+	if reply, err := c.last(ctx); reply != "g" || err != nil {
+		t.Errorf("a late request is answered %q, %v; want g", reply, err)
+	}
+}
+
+// A server that is short of memory may evict keys.
+func TestRedisEvicted(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	s := openRedis(t, r)
+	ctx := within(t, patience)
+	del := func(key string) {
+		t.Helper()
+		if n, err := c.Do(ctx, c.B().Del().Key(key).Build()).AsInt64(); n != 1 || err != nil {
+			t.Fatalf("delete %s: %d, %v", key, n, err)
+		}
+	}
+	h, w1, w2 := mutex("gone", time.Minute), mutex("gone", time.Minute), mutex("gone", time.Minute)
+	enter(t, s, h, driver.Holding)
+	enter(t, s, w1, driver.Waiting)
+	enter(t, s, w2, driver.Waiting)
+	del("pawl:{gone}:q")
+	if st, err := renew(ctx, s, w2); err != nil || st.State != driver.Waiting || st.Ahead != 1 {
+		t.Errorf("renew without the zset: %+v, %v", st, err)
+	}
+	del("pawl:{gone}:q")
+	if _, err := s.Leave(ctx, ref(h)); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := renew(ctx, s, w1); err != nil || st.State != driver.Holding {
+		t.Errorf("renew without the zset: %+v, %v", st, err)
+	}
+	// Without the hash nobody holds, and the old zset misleads nobody.
+	del("pawl:{gone}")
+	if st, err := renew(ctx, s, w1); err != nil || st.State != driver.Gone {
+		t.Errorf("renew without the hash: %+v, %v", st, err)
+	}
+	n1, n2 := mutex("gone", time.Minute), mutex("gone", time.Minute)
+	enter(t, s, n1, driver.Holding)
+	if st := enter(t, s, n2, driver.Waiting); st.Ahead != 0 {
+		t.Errorf("enter: %+v", st)
+	}
+	if _, err := s.Leave(ctx, ref(n1)); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := s.Wait(ctx, ref(n2)); err != nil || st.State != driver.Holding {
+		t.Errorf("wait: %+v, %v", st, err)
+	}
+}
+
+// A batch is split, and every claim gets its own answer.
+func TestRedisRenewsMany(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	s := openRedis(t, r)
+	ctx := within(t, 2*patience)
+	const many = 1700
+	refs := make([]driver.Ref, many)
+	tokens := make([]int64, many)
+	for i := range refs {
+		c := mutex(fmt.Sprintf("many %d", i), time.Minute)
+		refs[i] = ref(c)
+		switch {
+		case i%10 == 1:
+			continue // Gone
+		case i%10 == 2:
+			enter(t, s, mutex(c.Name, time.Minute), driver.Holding)
+			enter(t, s, c, driver.Waiting)
+		default:
+			tokens[i] = enter(t, s, c, driver.Holding).Token
+		}
+	}
+	refs[7].TTL = 0
+	var mu sync.Mutex
+	seen := make(map[int]int)
+	s.Renew(ctx, refs, func(i int, st driver.Status, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[i]++
+		want := driver.Holding
+		switch {
+		case i == 7:
+			if !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("TTL 0: %v", err)
+			}
+			return
+		case i%10 == 1:
+			want = driver.Gone
+		case i%10 == 2:
+			want = driver.Waiting
+		}
+		if err != nil || st.State != want || st.Token != tokens[i] {
+			t.Errorf("claim %d: %+v, %v; want %v with token %d", i, st, err, want, tokens[i])
+		}
+	})
+	for i := range refs {
+		if seen[i] != 1 {
+			t.Fatalf("claim %d was reported %d times", i, seen[i])
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+func TestClassify(t *testing.T) {
+	for text, permanent := range map[string]bool{
+		"NOAUTH Authentication required.":                                       true,
+		"WRONGPASS invalid username-password pair or user is disabled.":         true,
+		"NOPERM User x has no permissions to run the 'evalsha' command":         true,
+		"WRONGTYPE Operation against a key":                                     true,
+		"MOVED 1 127.0.0.1:1":                                                   true,
+		"ERR unknown command 'EVALSHA', with args beginning with":               true,
+		"ERR user_script:3: pawl: cannot read claim x":                          true,
+		"ERR DB index is out of range":                                          true,
+		"LOADING Redis is loading the dataset in memory":                        false,
+		"READONLY You can't write against a read only replica.":                 false,
+		"OOM command not allowed when used memory > 'maxmemory'.":               false,
+		"CLUSTERDOWN The cluster is down":                                       false,
+		"MASTERDOWN Link with MASTER is down":                                   false,
+		"NOREPLICAS Not enough good replicas to write.":                         false,
+		"BUSY Redis is busy running a script.":                                  false,
+		"ERR max number of clients reached":                                     false,
+		"ERR Error running script (call to f_1): @user_script:9: -READONLY You": false,
+		"ERR Error running script (call to f_1): @user_script:9: -OOM command":  false,
+		"PROXYSAYS something unheard of":                                        false,
+	} {
+		cause := errors.New("client")
+		err := failed("enter", "x", classify(fmt.Errorf("subscribe: %w", &ServerError{Text: text, Err: cause})))
+		if driver.IsPermanent(err) != permanent {
+			t.Errorf("%s: permanent is %v", text, !permanent)
+		}
+		if !errors.Is(err, cause) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: became %v", text, err)
+		}
+	}
+	if driver.IsPermanent(classify(errors.New("connection refused"))) {
+		t.Error("a fault of the connection is taken for permanent")
+	}
+}
+
+func TestRepliesThatAreNone(t *testing.T) {
+	for _, line := range []string{"", "x", "h", "h 1", "h x 0 0", "w 1", "w 1 2 3 idididid 1 - 0", "r", "l", "l x", "w 0 1 2 idididid 1 - 0 1 1 1 1 1 1 box {"} {
+		if st, have, err := parseStatus(line, time.Time{}, 0); err == nil {
+			t.Errorf("%q is taken for %+v, %d", line, st, have)
+		}
+	}
+	for _, reply := range []string{"", "1", "x 1", "1 1\nidididid", "1 1\nidididid 1 - 0 1 1 1 1 1 1 box {"} {
+		if q, err := parseQueue(reply); err == nil {
+			t.Errorf("%q is taken for %+v", reply, q)
+		}
+	}
+	for _, reply := range []string{"", "1", "x 0 v"} {
+		if r, err := parseRecord("x", reply); err == nil {
+			t.Errorf("%q is taken for %+v", reply, r)
+		}
+	}
+}
+
+func TestGlob(t *testing.T) {
+	if got, want := glob(`a*b?[c]^\d`), `a\*b\?\[c\]\^\\d`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// What nobody asks for any more is forgotten.
+func TestBoundedMemory(t *testing.T) {
+	b := newMailbox(t.Context(), nil, "box")
+	var d doubts
+	for range 10000 {
+		b.expect(driver.NewID(), -time.Second)
+		d.add(driver.NewID(), -time.Second)
+	}
+	if len(b.claims) > 200 || len(d.until) > 200 {
+		t.Errorf("%d claims expected, %d in doubt", len(b.claims), len(d.until))
+	}
+}

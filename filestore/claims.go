@@ -26,9 +26,8 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 		return st, err
 	}
 	defer end()
-	// Without its file this session is dead to the others.
-	if removed, err := s.self.Removed(); err != nil || removed {
-		return st, driver.Permanent(fmt.Errorf("enter %q: the session of this process in %s: %w", c.Name, s.root.Path(), errGone))
+	if err := s.alive(); err != nil {
+		return st, fmt.Errorf("enter %q: %w", c.Name, err)
 	}
 	sent := time.Now()
 	var refused error
@@ -157,6 +156,9 @@ func (s *Store) renew(ctx context.Context, r driver.Ref) (st driver.Status, err 
 		return st, err
 	}
 	defer end()
+	if err := s.alive(); err != nil {
+		return st, fmt.Errorf("renew %q: %w", r.Name, err)
+	}
 	sent := time.Now()
 	err = s.change(ctx, "renew", r.Name, func(q *queue.Queue, o *queue.Op) {
 		state := o.Renew(q, r.ID, queue.Micros(r.TTL), r.Used)

@@ -5,7 +5,8 @@
 //
 // All processes of the machine that open the same folder exclude each other.
 // The folder must be on a local file system, belong to the user who opens it,
-// and be writable by nobody else; Open makes it if it is not there.
+// and be writable by nobody else; Open makes it if it is not there. It should
+// not be where old files are cleaned away, such as /tmp.
 //
 // A process that is killed releases what it held: the operating system says
 // that it is gone, and those who wait learn of it within 200 ms. A claim that

@@ -349,6 +349,7 @@ func TestFolderGone(t *testing.T) {
 		}
 		_, err := s.Enter(t.Context(), claim("a"))
 		wants(t, err, "session")
+		s.Renew(t.Context(), []driver.Ref{ref(claim("a"))}, func(_ int, _ driver.Status, err error) { wants(t, err, "session") })
 	})
 }
 
@@ -446,7 +447,9 @@ func TestStoppedProcess(t *testing.T) {
 // TestCloseLeavesNothing: no goroutine, no descriptor, no file of its own.
 func TestCloseLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	mustOpen(t, dir) // so that what is made once is there
+	first := mustOpen(t, dir) // so that what is made once is there
+	first.sweepDue()
+	first.Close()
 	descriptors := func() int {
 		names, err := os.ReadDir("/dev/fd")
 		if err != nil {

@@ -70,6 +70,16 @@ func (s *Store) endSession() {
 	s.home.Close()
 }
 
+// alive checks that this session's file is there: without it, the others take
+// its claims for a dead client's.
+func (s *Store) alive() error {
+	removed, err := s.self.Removed()
+	if err == nil && removed {
+		err = driver.Permanent(fmt.Errorf("%s/%s, the session of this process: %w", s.home.Path(), sessionName, errGone))
+	}
+	return err
+}
+
 // dead reports whether the client of a session has ended. When that cannot be
 // found out it counts as alive: its claims have their TTL.
 //

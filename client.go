@@ -195,9 +195,13 @@ func (c *core) notice(n driver.Notice) {
 	case cl == nil:
 	case n.Kind == driver.Wanted:
 		cl.co.mu.Lock()
-		if cl.state == holding && cl.id == n.ID {
+		switch {
+		case cl.id != n.ID:
+		case cl.state == holding:
 			cl.want(true)
 			cl.co.plan()
+		default:
+			cl.wanted = true // it has overtaken the news of the grant
 		}
 		cl.co.unlock()
 	default:

@@ -291,7 +291,9 @@ func (co *cohort) grant(cl *claim, opts *Options, st driver.Status) *tenure {
 	cl.state = holding
 	cl.token, cl.spare = st.Token, st.Spare
 	cl.since = time.Now()
-	cl.want(st.Behind > 0)
+	wanted := cl.wanted || st.Behind > 0
+	cl.wanted = false
+	cl.want(wanted)
 	t := cl.serve(opts, st.Token, cl.since)
 	co.core.keeper.watch(cl)
 	return t

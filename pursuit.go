@@ -127,7 +127,7 @@ func (cl *claim) again() {
 	cl.co.core.unregister(cl)
 	cl.co.core.keeper.remove(cl)
 	cl.id, cl.state, cl.ahead = driver.NewID(), entering, -1
-	cl.unanswered, cl.hurried, cl.renewing = false, false, false
+	cl.unanswered, cl.hurried, cl.renewing, cl.wanted = false, false, false, false
 	cl.co.core.register(cl)
 	if cl.wake != nil {
 		cl.wake()
@@ -162,7 +162,8 @@ func (cl *claim) renewed(ttl time.Duration, sent time.Time, slept time.Duration,
 		case st.State == driver.Holding && cl.state == waiting:
 			co.granted(cl, st)
 		case st.State == driver.Holding:
-			cl.want(st.Behind > 0)
+			// An answer may be older than a notice: it does not take that back.
+			cl.want(cl.wanted || st.Behind > 0)
 			co.plan()
 		case cl.state == waiting:
 			co.queued(cl, sent, slept, st)

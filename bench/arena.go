@@ -22,6 +22,8 @@ type arena struct {
 	count      atomic.Int64 // of sections, by a load and a store
 	last       atomic.Int64 // who held it last
 	released   atomic.Int64 // when that one called unlock, by measure.Clock
+	turn       atomic.Int64 // sections that the process at hand has had in a row
+	longest    atomic.Int64 // of such turns
 	violations atomic.Int64 // entered while somebody was inside
 }
 
@@ -49,6 +51,12 @@ func (a *arena) enter(id int64) {
 		a.violations.Add(1)
 	}
 	a.count.Store(a.count.Load() + 1)
+	if a.last.Load()/perProcess == id/perProcess {
+		a.turn.Store(a.turn.Load() + 1)
+	} else {
+		a.turn.Store(1)
+	}
+	a.longest.Store(max(a.longest.Load(), a.turn.Load()))
 }
 
 // exit notes that id is about to release it.

@@ -272,6 +272,7 @@ func (m metrics) contended(a *arena, tallies []*tally) error {
 	m["jain"], m["jain_processes"] = measure.Jain(sections), measure.Jain(byProcess)
 	m["longest_ms"] = float64(longest.Microseconds()) / 1e3
 	m["starved"] = float64(starved)
+	m["longest_turn"] = float64(a.longest.Load())
 	// Sections that were counted by nobody but their own goroutine were run
 	// at the same time as others.
 	m["violations"] = float64(a.violations.Load()) + float64(sum-a.count.Load())

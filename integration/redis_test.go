@@ -5,12 +5,11 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	client "github.com/redis/rueidis"
 
-	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/integration/servers"
 	"github.com/pawl-go/pawl/redisstore"
 	"github.com/pawl-go/pawl/redisstore/rueidis"
@@ -45,6 +44,8 @@ type clockConn struct {
 	now  func() int64 // microseconds
 	deaf bool         // never subscribes: its claims are out of reach
 
+	calls atomic.Int64 // of Script
+
 	mu       sync.Mutex
 	channel  string
 	scripts  map[string]*redisstore.Script
@@ -73,6 +74,7 @@ func (c *clockConn) Script(ctx context.Context, s *redisstore.Script, keys, args
 	}
 	c.mu.Unlock()
 	now := c.now()
+	c.calls.Add(1)
 	return c.Conn.Script(ctx, timed, keys, append(args[:len(args):len(args)], num(now/1e6), num(now%1e6)))
 }
 
@@ -103,22 +105,4 @@ func (c *clockConn) take() []string {
 	m := c.messages
 	c.messages = nil
 	return m
-}
-
-func TestRedisSmoke(t *testing.T) {
-	s := openRedis(t, servers.RunRedis(t, servers.RedisOptions{}))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	a := driver.Claim{Name: "a \"b*", ID: driver.NewID(), Units: 1, Limit: 1, TTL: time.Second, Owner: driver.Owner{Label: "x y\\"}}
-	st, err := s.Enter(ctx, a)
-	t.Logf("%+v %v", st, err)
-	b := a
-	b.ID = driver.NewID()
-	st, err = s.Enter(ctx, b)
-	t.Logf("%+v %+v %v", st, st.Blocker, err)
-	q, err := s.Inspect(ctx, a.Name)
-	t.Logf("%+v %v", q, err)
-	t.Log(s.Leave(ctx, driver.Ref{Name: a.Name, ID: a.ID}))
-	st, err = s.Wait(ctx, driver.Ref{Name: b.Name, ID: b.ID})
-	t.Logf("%+v %v", st, err)
 }

@@ -18,7 +18,7 @@
 // claim has. Each Store value listens to one channel, pawl:mailbox:ID.
 //
 // A user of the server needs the commands EVALSHA, EVAL, TIME, HMGET, HGET,
-// HGETALL, HEXISTS, HSET, HDEL, ZADD, ZREM, ZRANGE, ZRANK, ZCARD, DEL, PEXPIREAT,
+// HGETALL, HSET, HDEL, ZADD, ZREM, ZRANGE, ZRANK, ZCARD, DEL, PEXPIREAT,
 // PEXPIRE, PERSIST, SADD, SMEMBERS, PUBLISH, SUBSCRIBE, PUBSUB and SCAN, on
 // the keys pawl:* and the channels pawl:mailbox:*.
 package redisstore

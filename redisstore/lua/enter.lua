@@ -29,7 +29,7 @@ if c then
   live(c)
   return done(status(c))
 end
-if redis.call('HEXISTS', K, id) == 1 then return done('g') end -- marked by bar
+if barred() then return done('g') end
 if used + n == 0 then
   min = now + ttl
 elseif limit ~= want then
@@ -53,7 +53,6 @@ if fits and not queued then
 end
 put(c)
 live(c)
-if not queued then redis.call('DEL', Q) end
 redis.call('ZADD', Q, seq, id)
 if not queued then redis.call('PEXPIREAT', Q, math.ceil(x / 1000)) end
 n = n + 1

@@ -4,13 +4,13 @@
 -- It is alone, and has not run out.
 if ARGV[3] == '0' and ARGV[4] == '0' then
   local call, key, id = redis.call, KEYS[1], ARGV[1]
-  local m = call('HMGET', key, 'last', 'x', 's', id)
-  if m[4] then
-    local units, spoke, at, ttl = string.match(m[4], '^(%d+) o?%- (%d+) (%d+) (%d+) ')
-    local after = units and string.find(m[3], ' ' .. units .. ' 0 0 0 0 0  ', 1, true)
-    if after and now - at < ttl + 0 and m[2] - 720000000 <= now then
+  local m = call('HMGET', key, 'last', 's', id)
+  if m[3] then
+    local units, spoke, at, ttl = string.match(m[3], '^(%d+) o?%- (%d+) (%d+) (%d+) ')
+    local after = units and string.find(m[2], ' ' .. units .. ' 0 0 0 0 0  ', 1, true)
+    if after and now - at < ttl + 0 then
       call('HDEL', key, id)
-      local free = string.sub(m[3], 1, after) .. '0 0 0 0 0 0  '
+      local free = string.sub(m[2], 1, after) .. '0 0 0 0 0 0  '
       if spoke == '0' and (ARGV[2] == '0' or ARGV[2] == m[1]) then
         call('HSET', key, 's', free)
       else

@@ -175,7 +175,7 @@ local function scan()
     redis.call('HDEL', K, gone[i].id)
     if gone[i].granted == 0 then redis.call('ZREM', Q, gone[i].id) end
   end
-  if redis.call('ZCARD', Q) ~= n then -- the server evicted one of the keys
+  if redis.call('ZCARD', Q) ~= n then -- the server has evicted one of the keys
     redis.call('DEL', Q)
     for i = 1, #kept do
       if kept[i].granted == 0 then redis.call('ZADD', Q, kept[i].seq, kept[i].id) end
@@ -194,6 +194,11 @@ local function bar()
   if b == 0 then b = till end
   dirty = true
   keep(now)
+end
+
+local function barred()
+  local s = redis.call('HGET', K, id)
+  return s and marked(s) and tonumber(string.sub(s, 6)) > now
 end
 
 -- advance is R1, and R2 for what R1 has freed.

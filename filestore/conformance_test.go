@@ -33,6 +33,7 @@ func TestConformanceWithoutWatches(t *testing.T) {
 			uptime := m.uptime
 			m.uptime = func() time.Duration { return uptime() + time.Duration(ahead.Load()) }
 			m.newWatch = noWatch
+			m.probe = 10 * time.Millisecond
 			return drivertest.Backing{
 				Open:    func() (driver.Store, error) { return open(dir, m) },
 				Advance: func(d time.Duration) { ahead.Add(int64(d)) },

@@ -13,7 +13,8 @@ import (
 )
 
 // probeEvery is how often a waiting claim looks whether those in front of it
-// are still alive, and whether a wake-up was lost.
+// are still alive, and whether a wake-up was lost; and how often this process
+// looks where the file system does not tell it of changes.
 const probeEvery = 100 * time.Millisecond
 
 // Enter implements [driver.Store].

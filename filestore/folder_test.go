@@ -309,7 +309,7 @@ func TestFolderGone(t *testing.T) {
 			}
 			return err
 		},
-		"moved":   func(dir string) error { return os.Rename(dir, dir+".old") },
+		"moved": func(dir string) error { return os.Rename(dir, dir+".old") },
 		"replaced": func(dir string) error {
 			if err := os.Rename(dir, dir+".old"); err != nil {
 				return err

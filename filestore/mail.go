@@ -31,15 +31,12 @@ const (
 	mailCheck   = "check"
 )
 
-// pollEvery is how often this process looks where the file system does not
-// tell it of changes, because the system's limit on watches is reached.
-const pollEvery = 100 * time.Millisecond
-
 // mailbox receives hints; its goroutine starts with the first call that waits.
 type mailbox struct {
 	start sync.Once
 	dir   *disk.Dir
-	// watch is nil where the file system does not tell; it is polled then.
+	// watch is nil where the file system does not tell of changes, because the
+	// limit on watches is reached; the folders are polled then.
 	watch *fsnotify.Watcher
 
 	mu      sync.Mutex
@@ -162,7 +159,7 @@ func (s *Store) readMail() {
 		defer w.Close()
 		events, failures = w.Events, w.Errors
 	} else {
-		t := time.NewTicker(pollEvery)
+		t := time.NewTicker(s.probe)
 		defer t.Stop()
 		poll = t.C
 	}
@@ -221,14 +218,14 @@ func (s *Store) watchRecords(sh *shard) (every time.Duration, done func()) {
 	s.startMail()
 	m := &s.mail
 	if m.watch == nil {
-		return pollEvery, func() {}
+		return s.probe, func() {}
 	}
 	path := sh.dir.Path()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.watched[path] == 0 {
 		if err := m.watch.Add(path); err != nil {
-			return pollEvery, func() {}
+			return s.probe, func() {}
 		}
 	}
 	m.watched[path]++

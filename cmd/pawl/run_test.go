@@ -196,11 +196,11 @@ func TestSignalWhileWaiting(t *testing.T) {
 func TestSignalRacesWithGrant(t *testing.T) {
 	b := newBundle(t)
 	for i := range 20 {
-		holder := b.start("run", "x", "sleep", "0.2")
-		eventually(t, func() bool { return len(b.queue("x").Holders) == 1 }, "the first does not hold")
+		holder := b.hold("x")
 		mark := fmt.Sprintf("%s/started%d", b.dir, i)
 		p := b.start("run", "x", "sh", "-c", "echo > "+mark+"; exec sleep 30")
-		holder.want(0)
+		eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "it does not wait")
+		holder.Process.Signal(syscall.SIGTERM)
 		time.Sleep(time.Duration(i) * 500 * time.Microsecond)
 		p.Process.Signal(syscall.SIGTERM)
 		p.want(143)

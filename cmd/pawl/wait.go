@@ -79,7 +79,7 @@ func (a *app) gaveUp(cause, err error, client *pawl.Client, o *runOptions, w *wa
 	if !timedOut && !errors.Is(err, pawl.ErrHeld) {
 		return engine(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	q, inspectErr := client.Inspect(ctx, o.name)
 	if inspectErr != nil && timedOut {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
@@ -34,6 +35,8 @@ func TestMain(m *testing.M) {
 	switch os.Getenv("CHILD_TEST") {
 	case "run":
 		os.Exit(helper(os.Args[1:]))
+	case "count":
+		os.Exit(count(os.Args[1:]))
 	case "front":
 		os.Exit(front())
 	}
@@ -139,6 +142,23 @@ func front() int {
 	}
 	fmt.Println("foreground")
 	return 0
+}
+
+// count adds a line to FILE all the time. A shell that starts programs all the
+// time would not do: Ctrl-Z between its vfork and the exec hangs it.
+func count(args []string) int {
+	if len(args) > 0 {
+		signal.Ignore(syscall.SIGTERM)
+	}
+	for {
+		f, err := os.OpenFile(os.Getenv("FILE"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return 1
+		}
+		fmt.Fprintln(f, "line")
+		f.Close()
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // process is a helper that runs.

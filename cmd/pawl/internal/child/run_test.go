@@ -141,9 +141,9 @@ func TestEndedBeforeTheLeaseEnds(t *testing.T) {
 		vars   []string
 		want   int
 	}{
-		"obeys TERM":   {`echo ready; sleep 60`, []string{"TTL=3s", "FIXED=1"}, exitLost},
-		"ignores TERM": {stubborn, []string{"TTL=3s", "FIXED=1"}, exitLost},
-		"is stopped":   {`echo ready; kill -STOP $$; sleep 60`, []string{"TTL=3s", "FIXED=1"}, exitLost},
+		"obeys TERM":   {`echo ready; sleep 60`, []string{"TTL=5s", "FIXED=1"}, exitLost},
+		"ignores TERM": {stubborn, []string{"TTL=5s", "FIXED=1"}, exitLost},
+		"is stopped":   {`echo ready; kill -STOP $$; sleep 60`, []string{"TTL=5s", "FIXED=1"}, exitLost},
 		"no grace":     {stubborn, []string{"TTL=2s", "FIXED=1", "KILL_AFTER=0s"}, exitLost},
 		"broken":       {stubborn, []string{"TTL=3s", "BREAK=300ms"}, exitLost},
 		"held long":    {stubborn, []string{"MAX_HOLD=500ms", "KILL_AFTER=300ms"}, exitMax},

@@ -131,8 +131,10 @@ func (s *supervisor) check(now time.Time) time.Time {
 			return due
 		}
 		s.ending, s.cause, s.killAt = true, cause, now.Add(s.lim.KillAfter)
-		s.signal(syscall.SIGTERM)
-		s.signal(syscall.SIGCONT) // who is stopped could not end
+		if now.Before(last) {
+			s.signal(syscall.SIGTERM)
+			s.signal(syscall.SIGCONT) // who is stopped could not end
+		}
 	}
 	if s.killed.IsZero() {
 		s.killAt = earlier(s.killAt, last)
@@ -225,7 +227,9 @@ func (s *supervisor) resume() {
 	default:
 	}
 	if s.isLost || time.Until(s.lease.Deadline()) <= s.margin {
-		return // check ends the command while it is still stopped
+		// It may still be stopped, and must not take another step.
+		s.ending, s.cause, s.killAt = true, LeaseLost, time.Now()
+		return
 	}
 	if s.tty != nil && s.tty.given {
 		s.tty.give(s.group)

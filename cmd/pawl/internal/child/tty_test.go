@@ -3,7 +3,6 @@
 package child
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -72,7 +71,7 @@ func shell(t *testing.T, vars ...string) *session {
 		t.Fatal(err)
 	}
 	s := onTerminal(t, []string{bash, "--norc", "--noprofile", "-i"},
-		append(vars, "PS1=$ ", "TERM=dumb", "SELF="+self, "RUN=env CHILD_TEST=run "+self, "FRONT=env CHILD_TEST=front "+self)...)
+		append(vars, "PS1=$ ", "TERM=dumb", "RUN=env CHILD_TEST=run "+self, "FRONT=env CHILD_TEST=front "+self, "COUNT=env CHILD_TEST=count "+self)...)
 	s.out.wait(t, "$ ")
 	return s
 }
@@ -82,8 +81,9 @@ func TestCommandHasTheTerminal(t *testing.T) {
 	s := shell(t)
 	s.key("$RUN $FRONT; echo front-$?\n")
 	s.out.wait(t, "front-0")
-	// The shell's next command would stop if it were not given back.
-	s.key("read x; echo got-$x\n")
+	// A script's next command would stop if it were not given back.
+	s.key("sh -c '$RUN true; read x; echo got-$x'\n")
+	time.Sleep(300 * time.Millisecond) // or the shell's line editor might get it
 	s.key("text\n")
 	s.out.wait(t, "got-text")
 }
@@ -113,8 +113,6 @@ func TestPipelineLeavesTheTerminalToThePager(t *testing.T) {
 	s.out.wait(t, "done")
 }
 
-const counting = `n=0; while :; do n=$((n+1)); echo $n >> $FILE; sleep 0.02; done`
-
 func lines(t *testing.T, file string) int {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -136,7 +134,7 @@ func TestCtrlZ(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "count")
 	s := shell(t, "FILE="+file)
-	s.key(fmt.Sprintf("$RUN sh -c '%s'\n", counting))
+	s.key("$RUN $COUNT\n")
 	eventually(t, "it does not run", func() bool { return lines(t, file) > 3 })
 	s.key("\x1a")
 	s.out.wait(t, "Stopped")
@@ -161,14 +159,14 @@ func TestCtrlZ(t *testing.T) {
 func TestCtrlZBeyondTheLease(t *testing.T) {
 	t.Parallel()
 	for name, vars := range map[string][]string{
-		"by its own clock": {"TTL=2s", "FIXED=1"},
-		"as the store has": {"TTL=20s", "EXTEND=lost"},
+		"by its own clock": {"TTL=2s", "FIXED=1", "KILL_AFTER=900ms"},
+		"as the store has": {"TTL=20s", "EXTEND=lost", "KILL_AFTER=2s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "count")
-			s := shell(t, append(vars, "FILE="+file, "KILL_AFTER=0s")...)
-			s.key(fmt.Sprintf("$RUN sh -c '%s'\n", counting))
+			s := shell(t, append(vars, "FILE="+file)...)
+			s.key("$RUN $COUNT stubborn\n")
 			eventually(t, "it does not run", func() bool { return lines(t, file) > 3 })
 			s.key("\x1a")
 			s.out.wait(t, "Stopped")
@@ -203,7 +201,7 @@ func TestCtrlZWithoutAShell(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "count")
-	s := onTerminal(t, []string{self, "sh", "-c", counting}, "CHILD_TEST=run", "FILE="+file)
+	s := onTerminal(t, []string{self, "env", "CHILD_TEST=count", self}, "CHILD_TEST=run", "FILE="+file)
 	eventually(t, "it does not run", func() bool { return lines(t, file) > 3 })
 	s.key("\x1a")
 	time.Sleep(100 * time.Millisecond)
@@ -220,7 +218,7 @@ func TestNested(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "count")
 	s := shell(t, "FILE="+file)
-	s.key(fmt.Sprintf("$RUN $RUN sh -c '%s'\n", counting))
+	s.key("$RUN $RUN $COUNT\n")
 	eventually(t, "it does not run", func() bool { return lines(t, file) > 3 })
 	s.key("\x1a")
 	s.out.wait(t, "Stopped")

@@ -86,3 +86,70 @@ func BenchmarkRedisCycle(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRedisHandOver passes a lock to and fro between two stores, as two
+// processes would, and compares that with a message that goes the same way.
+func BenchmarkRedisHandOver(b *testing.B) {
+	r := servers.RunRedis(b, servers.RedisOptions{})
+	ctx := b.Context()
+	stores := []driver.Store{openRedis(b, r), openRedis(b, r)}
+	claim := func() driver.Claim { return mutex("over", 15*time.Second) }
+	holder := claim()
+	enter(b, stores[0], holder, driver.Holding)
+	var overs, bares []time.Duration
+	at := make(chan time.Time)
+	c := dialRedis(b, r)
+	up := make(chan struct{})
+	hook := client.WithOnSubscriptionHook(ctx, func(client.PubSubSubscription) { close(up) })
+	go c.Receive(hook, c.B().Subscribe().Channel("bare").Build(), func(client.PubSubMessage) { at <- time.Now() })
+	<-up
+	for i := range b.N {
+		next, s := claim(), stores[(i+1)%2]
+		enter(b, s, next, driver.Waiting)
+		go func() {
+			st, err := s.Wait(ctx, ref(next))
+			at <- time.Now()
+			if err != nil || st.State != driver.Holding {
+				b.Error(st.State, err)
+			}
+		}()
+		time.Sleep(time.Millisecond) // until it waits
+		start := time.Now()
+		if _, err := stores[i%2].Leave(ctx, ref(holder)); err != nil {
+			b.Fatal(err)
+		}
+		overs = append(overs, (<-at).Sub(start))
+		holder = next
+
+		start = time.Now()
+		if err := c.Do(ctx, c.B().Publish().Channel("bare").Message("x").Build()).Error(); err != nil {
+			b.Fatal(err)
+		}
+		bares = append(bares, (<-at).Sub(start))
+	}
+	slices.Sort(overs)
+	slices.Sort(bares)
+	b.ReportMetric(float64(overs[len(overs)/2].Microseconds()), "over-p50-µs")
+	b.ReportMetric(float64(bares[len(bares)/2].Microseconds()), "publish-p50-µs")
+}
+
+// BenchmarkRedisRenew renews 10,000 held locks at once.
+func BenchmarkRedisRenew(b *testing.B) {
+	r := servers.RunRedis(b, servers.RedisOptions{})
+	s := openRedis(b, r)
+	refs := make([]driver.Ref, 10_000)
+	for i := range refs {
+		c := mutex("held"+strconv.Itoa(i), time.Minute)
+		enter(b, s, c, driver.Holding)
+		refs[i] = ref(c)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Renew(b.Context(), refs, func(_ int, st driver.Status, err error) {
+			if err != nil || st.State != driver.Holding {
+				b.Error(st.State, err)
+			}
+		})
+	}
+	b.ReportMetric(float64(len(refs)*b.N)/b.Elapsed().Seconds(), "leases/s")
+}

@@ -1,14 +1,20 @@
 -- KEYS hash zset; ARGV id units limit ttl flags tail, and try or nothing
 -- flags and tail (mailbox and owner) are as in the claim's text.
 
--- The queue is empty, as it mostly is. Numbers that are texts stay texts here:
--- to print one costs as much as a command.
+-- The queue is empty, as it mostly is, or new. Numbers that are texts stay texts
+-- here: to print one costs as much as a command. Claims that may live long go
+-- the other way, so that leaving lets the keys vanish earlier.
 local call, key, units, ttl = redis.call, KEYS[1], ARGV[2], ARGV[4]
 local m = call('HMGET', key, 'last', 'x', 's')
-if m[3] == ARGV[3] .. ' 0 0 0 0 0 0  ' and m[1] + 0 < now and m[2] - ttl - 60000000 >= now then
+if (not m[3] or m[3] == ARGV[3] .. ' 0 0 0 0 0 0  ') and (m[1] or 0) + 0 < now and ttl + 0 <= 600000000 then
   local stamp = t[1] .. (#t[2] == 6 and t[2] or string.sub('00000' .. t[2], -6))
   call('HSET', key, 'last', stamp, 's', ARGV[3] .. ' ' .. units .. ' 0 0 0 0 0  ', ARGV[1],
     units .. ' ' .. ARGV[5] .. ' 0 ' .. stamp .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. stamp .. ' 0 ' .. stamp .. ' ' .. ARGV[6])
+  if (m[2] or 0) - ttl - 60000000 < now then
+    local x = now + ttl + 120000000
+    call('HSET', key, 'x', x)
+    call('PEXPIREAT', key, math.ceil(x / 1000))
+  end
   return 'h ' .. stamp .. (units == ARGV[3] and ' 0 1' or ' 0 0')
 end
 

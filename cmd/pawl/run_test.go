@@ -204,6 +204,7 @@ func TestSignalRacesWithGrant(t *testing.T) {
 		time.Sleep(time.Duration(i) * 500 * time.Microsecond)
 		p.Process.Signal(syscall.SIGTERM)
 		p.want(143)
+		holder.want(143)
 		if q := b.queue("x"); len(q.Holders)+len(q.Waiters) > 0 {
 			t.Errorf("left behind: %+v", q)
 		}

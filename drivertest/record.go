@@ -227,6 +227,10 @@ func recordTTL(e *env) {
 	if left := e.load(e.b, name).TTL; left <= 0 || left > life {
 		e.Errorf("written with TTL %v, %v are left", life, left)
 	}
+	e.expire()
+	if left := e.load(e.b, name).TTL; left > life-e.short/2 {
+		e.Errorf("written with TTL %v at least %v ago, %v are left", life, e.short, left)
+	}
 	r.TTL = e.short
 	r = e.swap(e.a, r)
 	e.expire()

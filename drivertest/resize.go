@@ -56,9 +56,10 @@ func resizeDownAfterUse(e *env) {
 	for _, said := range []bool{true, false} {
 		name := e.name()
 		w := e.part(name, 5, 5)
-		used := e.spend(e.enter(e.a, w, driver.Holding), time.Now())
-		r := ref(w)
+		st := e.enter(e.a, w, driver.Holding)
+		r, used := ref(w), e.spend(st, time.Now())
 		if said {
+			used = st.Token + st.Spare // whatever the clock says
 			r.Used = used
 		}
 		if _, err := e.a.Resize(e.ctx, r, 1); err != nil {

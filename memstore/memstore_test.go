@@ -2,6 +2,8 @@ package memstore_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -119,37 +121,28 @@ func TestAdvanceWakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	woken, changed := make(chan driver.Status, 1), make(chan driver.Record, 1)
+	woken := make(chan string, 2)
 	go func() {
 		now, err := s.WaitChange(ctx, "n", r.Version)
-		if err != nil {
-			t.Error(err)
-		}
-		changed <- now
+		woken <- fmt.Sprintf("the record has version %d, error %v", now.Version, err)
 	}()
 	go func() {
 		st, err := s.Wait(ctx, driver.Ref{Name: "n", ID: w.ID})
-		if err != nil {
-			t.Error(err)
-		}
-		woken <- st
+		woken <- fmt.Sprintf("the claim is %v, error %v", st.State, err)
 	}()
-	time.Sleep(20 * time.Millisecond) // so that it really waits
+	time.Sleep(20 * time.Millisecond) // so that they really wait
 	s.Advance(2 * time.Minute)
-	select {
-	case st := <-woken:
-		if st.State != driver.Holding {
-			t.Errorf("woken, but %v", st.State)
+	var got []string
+	for range 2 {
+		select {
+		case said := <-woken:
+			got = append(got, said)
+		case <-time.After(20 * time.Second):
+			t.Fatalf("not all were woken, only: %q", got)
 		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("not woken")
 	}
-	select {
-	case now := <-changed:
-		if now.Version != 0 {
-			t.Errorf("woken, but the record is %+v", now)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("not woken")
+	slices.Sort(got)
+	if want := []string{"the claim is holding, error <nil>", "the record has version 0, error <nil>"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -18,16 +18,16 @@ if (not m[3] or m[3] == ARGV[3] .. ' 0 0 0 0 0 0  ') and (m[1] or 0) + 0 < now a
   return 'h ' .. stamp .. (units == ARGV[3] and ' 0 1' or ' 0 0')
 end
 
-local want
-units, want, ttl = tonumber(units), tonumber(ARGV[3]), tonumber(ttl)
-
 -- include machine
 
-load(key, KEYS[2], ARGV[1])
+local want
+units, want = tonumber(units), tonumber(ARGV[3])
+load(key, KEYS[2], ARGV[1], m)
 advance()
 local box, owner = string.match(ARGV[6], '^(%S+) (.*)$')
-local c = claim(id)
-if c then
+local text = call('HGET', K, id)
+if text and not marked(text) then
+  local c = parse(id, text)
   if c.linger then return done('g') end -- nobody owns it any more
   renew(c, ttl)
   c.box = box
@@ -35,7 +35,7 @@ if c then
   live(c)
   return done(status(c))
 end
-if barred() then return done('g') end
+if text and string.sub(text, 6) + 0 > now then return done('g') end -- see bar
 if used + n == 0 then
   min = now + ttl
 elseif limit ~= want then
@@ -47,8 +47,8 @@ if ARGV[7] and not (fits and (over or not queued)) then
   return done('r ' .. stands())
 end
 limit, seq, dirty = want, seq + 1, true
-c = {id = id, spoke = 0, granted = 0, token = 0, units = units, seq = seq, arrived = now,
-  over = over, linger = false, box = box, owner = owner}
+local c = {id = id, units = units, flags = ARGV[5], spoke = '0', held = false, granted = '0', token = '0',
+  seq = seq, arrived = stamp, box = box, owner = owner, over = over, linger = false}
 renew(c, ttl)
 if fits and not queued then
   draw(c)
@@ -59,18 +59,18 @@ if fits and not queued then
 end
 put(c)
 live(c)
-redis.call('ZADD', Q, seq, id)
-if not queued then redis.call('PEXPIREAT', Q, math.ceil(x / 1000)) end
+call('ZADD', Q, seq, id)
+if not queued then call('PEXPIREAT', Q, math.ceil(x / 1000)) end
 n = n + 1
 if over then o = o + 1 end
 grant()
-c = claim(id)
-if c.granted == 0 and not queued then
+if mine then return done(status(mine)) end
+if not queued then
   for _, k in ipairs((scan())) do
-    if k.granted > 0 then
+    if k.held then
       h = k.id
       if not k.linger then tell(k, 'w ' .. k.id) end
     end
   end
 end
-return done(status(c))
+return done(status(c, n - 1))

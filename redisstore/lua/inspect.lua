@@ -2,16 +2,16 @@
 
 -- include machine
 
-load(KEYS[1], KEYS[2], '')
+load(KEYS[1], KEYS[2], '', redis.call('HMGET', KEYS[1], 'last', 'x', 's'))
 advance()
 local changed = dirty
 if used + n == 0 then return done(num(now) .. ' 0') end
 local out = {num(now) .. ' ' .. num(limit)}
 for _, c in ipairs((scan())) do
   if ARGV[1] == '' then
-    out[#out + 1] = c.id .. ' ' .. pack(c)
-  elseif c.granted > 0 then
-    out[#out + 1] = c.id .. ' ' .. pack(c)
+    out[#out + 1] = c.id .. ' ' .. c.text
+  elseif c.held then
+    out[#out + 1] = c.id .. ' ' .. c.text
     retire(c, c.exp) -- until it is told, or its time is up, it may use tokens
     remove(c)
     tell(c, 'b ' .. c.id)

@@ -18,15 +18,17 @@ local min                -- no claim runs out before this; too low is right, too
 local b                  -- when the first mark may go; 0 if there are none
 local h                  -- a claim that holds, or held, or nothing
 local dirty, post        -- unsaved; messages to send
+local mine               -- the caller's claim, if it was granted just now
 local grant
 
 -- %d is twice as fast, but right only where a C long has 64 bits.
 local wide = string.format('%d', 2 ^ 52) == '4503599627370496'
 local function num(v) return string.format(wide and '%d' or '%.0f', v) end
+local stamp = t[1] .. string.sub('00000' .. t[2], -6) -- now, as text
 
-local function load(k, q, claim)
-  K, Q, id, dirty, post = k, q, claim, false, {}
-  local m = redis.call('HMGET', K, 'last', 'x', 's')
+-- load takes up a queue; m is its last, x and s.
+local function load(k, q, claim, m)
+  K, Q, id, dirty, post, mine = k, q, claim, false, {}, nil
   last, x = tonumber(m[1]) or 0, tonumber(m[2]) or 0
   limit, used, n, o, seq, min, b, h = string.match(m[3] or '0 0 0 0 0 0 0  ',
     '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*) $')
@@ -47,7 +49,7 @@ local function done(reply)
   for i = 1, #post do
     local c, text = post[i][1], post[i][2]
     if text == 'g' then
-      text = 'g ' .. c.id .. ' ' .. num(c.token) .. ' ' .. n .. ' ' .. (c.units == limit and 1 or 0)
+      text = 'g ' .. c.id .. ' ' .. c.token .. ' ' .. n .. ' ' .. (c.units == limit and 1 or 0)
     end
     redis.pcall('PUBLISH', c.box, text)
   end
@@ -61,28 +63,31 @@ end
 -- A claim is text: units, flags (o may overtake, l lingers), the highest token
 -- its owner spoke of, the time of its last renewal and the span it lives from
 -- then on, time and token of its grant (0 while it waits), its place in the
--- order of arrival, time of arrival, mailbox, owner in JSON.
+-- order of arrival, time of arrival, mailbox, owner in JSON. Times and tokens
+-- stay texts here as well: numbers that long are not printed as such.
 local function parse(cid, s)
   local un, f, u, at, ttl, g, t, sq, a, box, owner = string.match(s,
     '^(%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   -- To take it for nothing could give its lock to another.
   if not un then error('pawl: cannot read claim ' .. cid .. ' in ' .. K) end
-  return {id = cid, exp = at + ttl, at = tonumber(at), ttl = tonumber(ttl), spoke = tonumber(u),
-    granted = tonumber(g), token = tonumber(t), units = tonumber(un), seq = tonumber(sq),
-    arrived = tonumber(a), box = box, owner = owner,
+  return {id = cid, text = s, units = un + 0, flags = f, spoke = u, at = at, ttl = ttl, exp = at + ttl,
+    held = g ~= '0', granted = g, token = t, seq = sq, arrived = a, box = box, owner = owner,
     over = string.find(f, 'o', 1, true) ~= nil, linger = string.find(f, 'l', 1, true) ~= nil}
 end
 
 local function pack(c)
-  return string.format(wide and '%d %s %d %d %d %d %d %d %d %s %s'
-    or '%.0f %s %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s %s', c.units,
-    (c.over and 'o' or '') .. (c.linger and 'l' or '') .. '-', c.spoke, c.at, c.ttl,
-    c.granted, c.token, c.seq, c.arrived, c.box, c.owner)
+  return c.units .. ' ' .. c.flags .. ' ' .. c.spoke .. ' ' .. c.at .. ' ' .. c.ttl .. ' ' .. c.granted .. ' '
+    .. c.token .. ' ' .. c.seq .. ' ' .. c.arrived .. ' ' .. c.box .. ' ' .. c.owner
 end
 
--- renew lets c live for ttl from now.
+-- renew lets c live for ttl, a text, from now.
 local function renew(c, ttl)
-  c.at, c.ttl, c.exp = now, ttl, now + ttl
+  c.at, c.ttl, c.exp = stamp, ttl, now + ttl
+end
+
+-- speak notes a token, a text, that the owner of c spoke of.
+local function speak(c, token)
+  if token + 0 > c.spoke + 0 then c.spoke = token end
 end
 
 local function put(c) redis.call('HSET', K, c.id, pack(c)) end
@@ -112,7 +117,7 @@ end
 
 local function draw(c)
   last = math.max(last + 1, now)
-  c.token, c.granted, c.spoke = last, now, 0
+  c.token, c.granted, c.spoke, c.held = last == now and stamp or num(last), stamp, '0', true
 end
 
 -- bound is the highest token that the owner of c may have used by that time.
@@ -125,13 +130,13 @@ local function bound(c, at)
 end
 
 local function retire(c, at)
-  if c.granted > 0 then last = math.max(last, bound(c, at)) end
+  if c.held then last = math.max(last, bound(c, at)) end
 end
 
 local function remove(c)
   redis.call('HDEL', K, c.id)
   dirty = true
-  if c.granted > 0 then
+  if c.held then
     used = used - c.units
   else
     n = n - 1
@@ -160,7 +165,7 @@ local function scan()
         gone[#gone + 1] = c
       else
         kept[#kept + 1] = c
-        if c.granted > 0 then
+        if c.held then
           used = used + c.units
         else
           n = n + 1
@@ -170,15 +175,15 @@ local function scan()
       end
     end
   end
-  table.sort(kept, function(a, b) return a.seq < b.seq end)
+  table.sort(kept, function(a, b) return a.seq + 0 < b.seq + 0 end)
   for i = 1, #gone do
     redis.call('HDEL', K, gone[i].id)
-    if gone[i].granted == 0 then redis.call('ZREM', Q, gone[i].id) end
+    if not gone[i].held then redis.call('ZREM', Q, gone[i].id) end
   end
   if redis.call('ZCARD', Q) ~= n then -- the server has evicted one of the keys
     redis.call('DEL', Q)
     for i = 1, #kept do
-      if kept[i].granted == 0 then redis.call('ZADD', Q, kept[i].seq, kept[i].id) end
+      if not kept[i].held then redis.call('ZADD', Q, kept[i].seq, kept[i].id) end
     end
     redis.call('PEXPIREAT', Q, math.ceil(x / 1000))
   end
@@ -194,11 +199,6 @@ local function bar()
   if b == 0 then b = till end
   dirty = true
   keep(now)
-end
-
-local function barred()
-  local s = redis.call('HGET', K, id)
-  return s and marked(s) and tonumber(string.sub(s, 6)) > now
 end
 
 -- advance is R1, and R2 for what R1 has freed.
@@ -234,7 +234,7 @@ function grant()
     if c.over then o = o - 1 end
     put(c)
     redis.call('ZREM', Q, c.id)
-    if c.id ~= id then tell(c, 'g') end
+    if c.id == id then mine = c else tell(c, 'g') end
   end
   local at, step = 0, 1
   while used < limit and not (blocked and unseen == 0) do
@@ -248,7 +248,7 @@ function grant()
     end
     for i = 1, #ids do
       local c = claim(ids[i])
-      if not c or c.granted > 0 then
+      if not c or c.held then
         redis.call('ZREM', Q, ids[i])
         scan()
         return grant()
@@ -279,32 +279,34 @@ function grant()
   end
 end
 
--- blocker answers a claim other than the caller's that holds.
+-- blocker answers id and text of a claim other than the caller's that holds.
 local function blocker()
-  if used == 0 then return nil end
-  local c = h ~= '' and h ~= id and claim(h) or nil
-  if c and c.granted > 0 then return c end
+  if used == 0 then return '' end
+  local s = h ~= '' and h ~= id and redis.call('HGET', K, h)
+  local granted = s and not marked(s) and string.match(s, '^%d+ %S+ %d+ %d+ %d+ (%d+) ')
+  if granted and granted ~= '0' then return h .. ' ' .. s end
   local best
   for _, k in ipairs((scan())) do
-    if k.granted > 0 and k.id ~= id and (not best or k.exp < best.exp) then best = k end
+    if k.held and k.id ~= id and (not best or k.exp < best.exp) then best = k end
   end
   h, dirty = best and best.id or '', true
-  return best
+  return best and best.id .. ' ' .. best.text or ''
 end
 
 -- stands says what is in the way, and when something may have run out.
 local function stands()
-  local c = blocker()
-  local head = num(now) .. ' ' .. num(math.max(now, min)) .. ' '
-  return c and head .. c.id .. ' ' .. pack(c) or head
+  local who = blocker() -- may correct min
+  return stamp .. ' ' .. num(math.max(now, min)) .. ' ' .. who
 end
 
-local function status(c)
+-- status answers how c stands, the caller's claim or nil; ahead is the number of
+-- those that wait before it, if known.
+local function status(c, ahead)
   if not c then return 'g' end
-  if c.granted > 0 then
-    return 'h ' .. num(c.token) .. ' ' .. n .. ' ' .. (c.units == limit and 1 or 0)
+  if c.held then
+    return 'h ' .. c.token .. ' ' .. n .. ' ' .. (c.units == limit and 1 or 0)
   end
-  local ahead = redis.call('ZRANK', Q, id)
+  ahead = ahead or redis.call('ZRANK', Q, id)
   if not ahead then
     scan()
     ahead = redis.call('ZRANK', Q, id)

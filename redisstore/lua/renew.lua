@@ -37,14 +37,14 @@ if #rest == 0 then return table.concat(out, '\n') end
 -- include machine
 
 for _, i in ipairs(rest) do
-  local a = 3 * i - 1
-  load(KEYS[2 * i - 1], KEYS[2 * i], ARGV[a])
+  local key, a = KEYS[2 * i - 1], 3 * i - 1
+  load(key, KEYS[2 * i], ARGV[a], redis.call('HMGET', key, 'last', 'x', 's'))
   advance()
   local c = claim(id)
   if c and c.linger then c = nil end
-  if c and tonumber(ARGV[a + 1]) > 0 then
-    renew(c, tonumber(ARGV[a + 1]))
-    if c.granted > 0 then c.spoke = math.max(c.spoke, tonumber(ARGV[a + 2])) end
+  if c and ARGV[a + 1] ~= '0' then
+    renew(c, ARGV[a + 1])
+    if c.held then speak(c, ARGV[a + 2]) end
     if box ~= '-' then c.box = box end
     put(c)
     live(c)

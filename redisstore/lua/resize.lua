@@ -2,15 +2,15 @@
 
 -- include machine
 
-load(KEYS[1], KEYS[2], ARGV[1])
+load(KEYS[1], KEYS[2], ARGV[1], redis.call('HMGET', KEYS[1], 'last', 'x', 's'))
 advance()
 local c, units = claim(id), tonumber(ARGV[2])
 if not c or c.linger then return done('g') end
-if c.granted == 0 then return done(status(c)) end
+if not c.held then return done(status(c)) end
 if units > limit or used - c.units + units > limit then
   return done('r ' .. stands())
 end
-c.spoke = math.max(c.spoke, tonumber(ARGV[3]))
+speak(c, ARGV[3])
 dirty = true
 used = used - c.units + units
 if units > c.units then

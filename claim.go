@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
-	"github.com/pawl-go/pawl/internal/clock"
 )
 
 // A claim is one claim in the store, as its client sees it. Several tenures
@@ -24,7 +23,7 @@ type claim struct {
 
 	// What the store said last.
 	deadline time.Time     // see expired
-	slept    time.Duration // the machine's sleep before the request that set deadline
+	slept    time.Duration // keeper.sleptLately when the request was sent that set deadline
 	sent     time.Time     // when the last request was sent that made or renewed it
 	ahead    int
 	blocker  *driver.Entry
@@ -93,9 +92,9 @@ func (cl *claim) enter(ctx context.Context, try bool) (sent time.Time, slept tim
 	owner := co.core.owner
 	owner.Label = co.key.label
 	// An answer that takes longer than the TTL is worth nothing.
-	ctx, cancel := context.WithTimeout(ctx, min(cl.ttl, answerPatience))
+	ctx, cancel := co.core.answer.bound(ctx, cl.ttl)
 	defer cancel()
-	slept, sent = clock.Slept(), time.Now()
+	slept, sent = co.core.keeper.sleptLately(), time.Now()
 	st, err = co.core.store.Enter(ctx, driver.Claim{
 		Name: co.key.name, ID: cl.id, Units: co.key.units, Limit: co.key.limit,
 		TTL: cl.ttl, Overtake: co.key.overtake, Try: try, Owner: owner,
@@ -110,7 +109,7 @@ func (cl *claim) enter(ctx context.Context, try bool) (sent time.Time, slept tim
 // renew renews the claim alone, outside the keeper's rounds.
 func (cl *claim) renew(ctx context.Context, r driver.Ref) (sent time.Time, slept time.Duration, st driver.Status, err error) {
 	err = errors.New("the store did not report")
-	slept, sent = clock.Slept(), time.Now()
+	slept, sent = cl.co.core.keeper.sleptLately(), time.Now()
 	cl.co.core.store.Renew(ctx, []driver.Ref{r}, func(_ int, s driver.Status, e error) { st, err = s, e })
 	return sent, slept, st, err
 }

@@ -36,6 +36,7 @@ func New(store driver.Store, opts *Options) *Client {
 		claims:  make(map[string]*claim),
 		drained: make(chan struct{}),
 	}
+	c.answer.d, c.unlock.d = answerPatience, unlockPatience
 	c.keeper = newKeeper(c)
 	client := &Client{core: c, opts: Options{TTL: DefaultTTL, Backoff: ExponentialBackoff(50*time.Millisecond, 2*time.Second)}}
 	if opts == nil {
@@ -92,6 +93,9 @@ type core struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	begin  sync.Once
+
+	answer patience // for an Enter
+	unlock patience
 
 	mu      sync.Mutex
 	cohorts map[cohortKey]*cohort

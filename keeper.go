@@ -41,6 +41,9 @@ func newKeeper(c *core) *keeper {
 	return k
 }
 
+// sleptLately is what is known of the machine's sleep. It may be too little, by
+// what the keeper has not noticed yet: a deadline that counts from there is
+// then too early, never too late.
 func (k *keeper) sleptLately() time.Duration { return time.Duration(k.slept.Load()) }
 
 // watch puts the claim where its next date is. The cohort's mutex is held.
@@ -178,7 +181,7 @@ func (k *keeper) send(b *batch) {
 	k.core.spawn(func() {
 		ctx, cancel := context.WithTimeout(k.core.ctx, min(b.refs[0].TTL/4, answerPatience))
 		defer cancel()
-		slept, sent := clock.Slept(), time.Now()
+		slept, sent := k.sleptLately(), time.Now()
 		k.core.store.Renew(ctx, b.refs, func(i int, st driver.Status, err error) {
 			cl := b.claims[i]
 			cl.co.mu.Lock()

@@ -120,22 +120,27 @@ func (c *leaseContext) forget() {
 	delete(c.t.contexts, c)
 }
 
-type tenureKey struct {
-	core *core
-	name string
-}
+type leaseKey struct{}
 
 func (c *leaseContext) Value(key any) any {
-	if k, ok := key.(tenureKey); ok && k.core == c.t.cl.co.core && k.name == c.t.cl.co.key.name {
-		return c.t
+	if key == (leaseKey{}) {
+		return c
 	}
 	return c.Context.Value(key)
 }
 
 // held answers the tenure of that lock that ctx belongs to, or nil.
-func held(ctx context.Context, c *core, name string) *tenure {
-	t, _ := ctx.Value(tenureKey{c, name}).(*tenure)
-	return t
+func held(ctx context.Context, core *core, name string) *tenure {
+	for {
+		c, ok := ctx.Value(leaseKey{}).(*leaseContext)
+		if !ok {
+			return nil
+		}
+		if co := c.t.cl.co; co.core == core && co.key.name == name {
+			return c.t
+		}
+		ctx = c.Context
+	}
 }
 
 // Extend renews the lease now, to end ttl after the request; 0 means the TTL
@@ -227,7 +232,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	co.dismiss(t)
 	co.unlock()
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(unlockPatience, cl.ttl))
+	ctx, cancel := co.core.unlock.bound(context.WithoutCancel(ctx), cl.ttl)
 	defer cancel()
 	known, err := cl.leave(ctx, t.token, linger)
 	if err != nil {

@@ -1,6 +1,7 @@
 package pawl_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 
@@ -13,12 +14,13 @@ func BenchmarkUncontended(b *testing.B) {
 	defer c.Close(b.Context())
 	m := c.Mutex("a")
 	b.ReportAllocs()
+	ctx := context.Background()
 	for b.Loop() {
-		l, err := m.Lock(b.Context())
+		l, err := m.Lock(ctx)
 		if err != nil {
 			b.Fatal(err)
 		}
-		l.Unlock(b.Context())
+		l.Unlock(ctx)
 	}
 }
 

@@ -1,0 +1,47 @@
+package pawl
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// patience bounds calls to the store. Calls that begin at about the same time
+// share the context that ends them: one with a timer for each would cost as
+// much as the rest of an uncontended lock.
+type patience struct {
+	d      time.Duration
+	latest atomic.Pointer[term]
+}
+
+type term struct {
+	context.Context
+	end    time.Time
+	cancel context.CancelFunc // not called: it ends by its deadline
+}
+
+// bound answers ctx, made to end after most or p.d, whichever is less, or up to
+// a quarter of p.d later.
+func (p *patience) bound(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if most < p.d || ctx.Done() != nil {
+		return context.WithTimeout(ctx, min(most, p.d))
+	}
+	now := time.Now()
+	t := p.latest.Load()
+	if t == nil || t.end.Sub(now) < p.d {
+		t = &term{end: now.Add(p.d + p.d/4)}
+		t.Context, t.cancel = context.WithDeadline(context.Background(), t.end)
+		p.latest.Store(t)
+	}
+	return &bounded{ctx, t}, func() {}
+}
+
+// bounded has the values of one context and the end of another.
+type bounded struct {
+	context.Context
+	end *term
+}
+
+func (b *bounded) Deadline() (time.Time, bool) { return b.end.Deadline() }
+func (b *bounded) Done() <-chan struct{}       { return b.end.Done() }
+func (b *bounded) Err() error                  { return b.end.Err() }

@@ -10,6 +10,7 @@ import (
 var changeTests = []test{
 	{name: "AtOnce", run: changeAtOnce, needs: []Feature{Records}},
 	{name: "Wakes", run: changeWakes, needs: []Feature{Records}},
+	{name: "Blocks", run: changeBlocks, needs: []Feature{Records}},
 	{name: "NoLostWakeUp", run: changeNoLostWakeUp, needs: []Feature{Records}},
 	{name: "Expiry", run: changeExpiry, needs: []Feature{Records, RecordTTL}},
 	{name: "ContextEnds", run: changeContextEnds, needs: []Feature{Records}},
@@ -77,6 +78,16 @@ func changeWakes(e *env) {
 		r.Value = nil
 		e.swap(s, r)
 		e.changed(ch, none, "the record is deleted")
+	}
+}
+
+func changeBlocks(e *env) {
+	r := e.swap(e.a, driver.Record{Name: e.name(), Value: []byte("x")})
+	for _, known := range []driver.Record{r, {Name: e.name()}} {
+		e.blocks("WaitChange", func(ctx context.Context) error {
+			_, err := e.b.WaitChange(ctx, known.Name, known.Version)
+			return err
+		})
 	}
 }
 

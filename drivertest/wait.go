@@ -12,6 +12,7 @@ var waitTests = []test{
 	{name: "GrantedBefore", run: waitGrantedBefore},
 	{name: "NoLostWakeUp", run: waitNoLostWakeUp},
 	{name: "EachItsOwn", run: waitEachItsOwn},
+	{name: "Blocks", run: waitBlocks},
 	{name: "NotWaiting", run: waitNotWaiting},
 	{name: "ContextEnds", run: waitContextEnds},
 	{name: "RenewsNothing", run: waitRenewsNothing},
@@ -87,6 +88,36 @@ func waitEachItsOwn(e *env) {
 		if i > 0 {
 			e.renew(e.b, waiters[i-1], driver.Waiting)
 		}
+	}
+}
+
+// Wait may return early, but who calls it in a loop does not spin.
+func waitBlocks(e *env) {
+	name := e.name()
+	h, w := e.claim(name), e.claim(name)
+	e.enter(e.a, h, driver.Holding)
+	e.enter(e.b, w, driver.Waiting)
+	e.blocks("Wait", func(ctx context.Context) error {
+		_, err := e.b.Wait(ctx, ref(w))
+		return err
+	})
+}
+
+// blocks fails the test if f returns often while nothing happens.
+func (e *env) blocks(what string, f func(context.Context) error) {
+	e.Helper()
+	const span, most = 300 * time.Millisecond, 60
+	ctx, cancel := context.WithTimeout(e.ctx, span)
+	defer cancel()
+	n := 0
+	for ctx.Err() == nil {
+		if err := f(ctx); err != nil && ctx.Err() == nil {
+			e.Fatalf("%s: %v", what, err)
+		}
+		n++
+	}
+	if n > most {
+		e.Errorf("%s returned %d times within %v, and nothing happened", what, n, span)
 	}
 }
 

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,11 +13,20 @@ import (
 	"github.com/pawl-go/pawl/redisstore/rueidis"
 )
 
+// rights are those that the documentation of redisstore asks for.
+const rights = "~pawl:* &pawl:mailbox:* +evalsha +eval +time +hmget +hget +hgetall +hset +hdel +zadd +zrem +zrange +zrank " +
+	"+zcard +del +pexpireat +pexpire +persist +sadd +smembers +publish +subscribe +pubsub +scan +hello +ping +client"
+
 func TestRedisConformance(t *testing.T) {
 	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	user := append([]string{"ACL", "SETUSER", "locks", "reset", "on", ">p"}, strings.Fields(rights)...)
+	if err := c.Do(t.Context(), c.B().Arbitrary(user...).Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
 	drivertest.Run(t, drivertest.Harness{
 		New: func(testing.TB) drivertest.Backing {
-			return drivertest.Backing{Open: func() (driver.Store, error) { return rueidis.Open(r.URL(), nil) }}
+			return drivertest.Backing{Open: func() (driver.Store, error) { return rueidis.Open("redis://locks:p@"+r.Addr(), nil) }}
 		},
 	})
 }

@@ -17,10 +17,12 @@
 // All but records without a TTL vanish by themselves minutes after the last
 // claim has. Each Store value listens to one channel, pawl:mailbox:ID.
 //
-// A user of the server needs the commands EVALSHA, EVAL, TIME, HMGET, HGET,
-// HGETALL, HSET, HDEL, ZADD, ZREM, ZRANGE, ZRANK, ZCARD, DEL, PEXPIREAT,
-// PEXPIRE, PERSIST, SADD, SMEMBERS, PUBLISH, SUBSCRIBE, PUBSUB and SCAN, on
-// the keys pawl:* and the channels pawl:mailbox:*.
+// A user of the server needs these rights, and what the client needs for itself
+// (HELLO, PING, CLIENT):
+//
+//	~pawl:* &pawl:mailbox:* +evalsha +eval +time +hmget +hget +hgetall +hset
+//	+hdel +zadd +zrem +zrange +zrank +zcard +del +pexpireat +pexpire +persist
+//	+sadd +smembers +publish +subscribe +pubsub +scan
 package redisstore
 
 import (
@@ -64,7 +66,7 @@ func New(conn Conn, o *Options) (*Store, error) {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.ctx = ctx
-	s.box = newMailbox(ctx, conn, s.prefix+":mailbox:"+driver.NewID())
+	s.box = newMailbox(ctx, conn, s.prefix+":mailbox:"+driver.NewID()[:16]) // 80 bits
 	s.close = sync.OnceValue(func() error {
 		cancel(driver.ErrClosed)
 		s.box.stop()

@@ -18,6 +18,25 @@ if (not m[3] or m[3] == ARGV[3] .. ' 0 0 0 0 0 0  ') and (m[1] or 0) + 0 < now a
   return 'h ' .. stamp .. (units == ARGV[3] and ' 0 1' or ' 0 0')
 end
 
+-- All is held and others wait already: nothing happens but that one more does.
+if m[3] and ARGV[5] == '-' and not ARGV[7] then
+  local limit, used, n, o, seq, min, b, h = string.match(m[3], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*) $')
+  local ends = now + ttl
+  if limit == ARGV[3] and used == limit and n ~= '0' and h ~= '' and now < min + 0
+    and ends >= min + 0 and ends + 60000000 <= m[2] + 0 then
+    local c = call('HMGET', key, ARGV[1], h)
+    local granted = c[2] and string.match(c[2], '^%d+ %S+ %d+ %d+ %d+ (%d+) ')
+    if not c[1] and granted and granted ~= '0' then
+      local stamp = t[1] .. (#t[2] == 6 and t[2] or string.sub('00000' .. t[2], -6))
+      seq = seq + 1
+      call('HSET', key, 's', limit .. ' ' .. used .. ' ' .. n + 1 .. ' ' .. o .. ' ' .. seq .. ' ' .. min .. ' ' .. b
+        .. ' ' .. h .. ' ', ARGV[1], units .. ' - 0 ' .. stamp .. ' ' .. ttl .. ' 0 0 ' .. seq .. ' ' .. stamp .. ' ' .. ARGV[6])
+      call('ZADD', KEYS[2], seq, ARGV[1])
+      return 'w ' .. n .. ' ' .. stamp .. ' ' .. min .. ' ' .. h .. ' ' .. c[2]
+    end
+  end
+end
+
 -- include machine
 
 local want

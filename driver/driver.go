@@ -46,9 +46,9 @@ import (
 // A store renews nothing by itself, and starts no goroutine per held claim.
 type Store interface {
 	// Enter puts c at the end of its name's queue and grants what fits.
-	// If a claim with this ID is in the queue already, it is renewed and its
-	// status answered: a lost reply is repeated safely, and a claim can be
-	// taken over by its ID.
+	// If a claim with this ID is in the queue already, it is renewed (see
+	// Renew) and its status answered: a lost reply is repeated safely, and a
+	// claim can be taken over by its ID.
 	//
 	// With c.Try the claim holds at once or stays out (Refused).
 	// A limit other than that of the queue is a *LimitError.
@@ -61,10 +61,12 @@ type Store interface {
 	// to learn of a grant, for wake-ups can be lost.
 	Wait(ctx context.Context, r Ref) (Status, error)
 
-	// Renew gives each claim r.TTL from now, and calls report once for each
-	// index of rs before it returns, possibly from several goroutines at once,
-	// as soon as the answer for that claim is there: a node that does not
-	// answer must not delay the others' claims. A claim that is not in the
+	// Renew gives each claim r.TTL from now, or leaves it what it has if that is
+	// more: requests with different TTLs may arrive in another order than they
+	// are answered. It calls report once for each index of rs before it returns,
+	// possibly from several goroutines at once, as soon as the answer for that
+	// claim is there: a node that does not answer must not delay the others'
+	// claims. A claim that is not in the
 	// queue is Gone, and is not created again.
 	Renew(ctx context.Context, rs []Ref, report func(i int, s Status, err error))
 

@@ -86,7 +86,7 @@ func (o *Op) Enter(q *Queue, c Claim, limit, ttl int64, try bool) (driver.State,
 		if old.Lingering { // nobody owns it any more: its TTL is not renewed
 			return driver.Gone, nil
 		}
-		old.Expires, old.Session = o.Now+ttl, c.Session
+		old.Expires, old.Session = max(old.Expires, o.Now+ttl), c.Session
 		return stateOf(old), nil
 	}
 	if len(q.Claims) > 0 && q.Limit != limit {
@@ -111,8 +111,9 @@ func (o *Op) Enter(q *Queue, c Claim, limit, ttl int64, try bool) (driver.State,
 	return stateOf(mine), nil
 }
 
-// Renew gives the claim ttl from now. used is the highest token its owner has
-// used, or 0.
+// Renew gives the claim ttl from now at the least. It never shortens a claim's
+// life: requests with different TTLs may arrive in another order than they were
+// answered. used is the highest token its owner has used, or 0.
 func (o *Op) Renew(q *Queue, id string, ttl, used int64) driver.State {
 	o.self = id
 	o.advance(q)
@@ -120,7 +121,7 @@ func (o *Op) Renew(q *Queue, id string, ttl, used int64) driver.State {
 	if c == nil || c.Lingering {
 		return driver.Gone
 	}
-	c.Expires = o.Now + ttl
+	c.Expires = max(c.Expires, o.Now+ttl)
 	if o.Session != "" {
 		c.Session = o.Session
 	}

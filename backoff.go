@@ -7,7 +7,8 @@ import (
 
 // Backoff answers how long to wait before the next attempt, or false to give
 // up with err. attempt counts the failed attempts in a row, from 1; err is the
-// last one's error. It must be safe for concurrent use.
+// last one's error. It must be safe for concurrent use. Goroutines of one
+// client that want the same lock share their attempts: the shortest wait counts.
 type Backoff func(attempt int, err error) (time.Duration, bool)
 
 // ConstantBackoff waits d before each attempt.
@@ -24,7 +25,7 @@ func ExponentialBackoff(first, most time.Duration) Backoff {
 		for ; attempt > 1 && d < most; attempt-- {
 			d *= 2
 		}
-		d = min(d, most)
+		d = max(0, min(d, most))
 		return d/2 + rand.N(d/2+1), true
 	}
 }

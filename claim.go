@@ -16,24 +16,28 @@ import (
 // All fields are guarded by the cohort's mutex unless they say otherwise.
 type claim struct {
 	co      *cohort
-	id      string // changes only while entering
+	id      string // changes only while waiting, see startOver
 	ttl     time.Duration
 	state   claimState
 	pursued bool // a goroutine is after it
 
 	// What the store said last.
-	deadline time.Time     // see expired
-	slept    time.Duration // keeper.sleptLately when the request was sent that set deadline
-	sent     time.Time     // when the last request was sent that made or renewed it
+	deadline time.Time     // see remaining
+	slept    time.Duration // the machine's sleep that was known when the request was sent that set deadline
 	ahead    int
 	blocker  *driver.Entry
+
+	// ends is when the store has forgotten the claim at the latest, as far as
+	// requests were sent for it, answered or not.
+	ends time.Time
 
 	// Renewal, by the keeper.
 	renewAt  time.Time
 	renewing bool
 	failing  error // the last renewal's error
+	failures int   // of renewals in a row
 	hurried  bool  // renew as soon as possible, to see what became of it
-	fresh    bool  // granted while it waited, not renewed since
+	fresh    bool  // a plain lease that waited, not renewed since its grant
 
 	// For the keeper, guarded by its mutex.
 	due   time.Time
@@ -46,13 +50,14 @@ type claim struct {
 	since        time.Time // when the grant was known
 	wanted       bool      // others wait in the store
 	turn         int       // local waiters to serve before it leaves for them
+	shown        bool      // Claim was called: another process may adopt it
 	stuck        bool      // lost by MaxHold: it is still in the store
 
 	// While it is pursued.
 	unanswered bool               // an Enter may still be on its way to the store
 	stop       context.CancelFunc // ends the pursuit
 	wake       context.CancelFunc // ends the Wait under way
-	left       chan struct{}      // made when it is given up, closed once the store has heard of that
+	left       chan struct{}      // made when it is abandoned, closed once the store has heard of that
 }
 
 type claimState uint8
@@ -64,20 +69,20 @@ const (
 	over                       // given up, released, or lost
 )
 
-// unlockPatience bounds how long Unlock waits for an engine that does not
-// answer; trying goes on in the background.
-const unlockPatience = 2 * time.Second
-
-// answerPatience bounds how long a request is waited for before it is sent
-// again.
-const answerPatience = 10 * time.Second
-
-// heartbeat bounds how long a waiting claim goes without a renewal, whatever
-// its TTL: it may have been granted, and the message been lost.
-const heartbeat = 5 * time.Second
-
-// leavePatience is how long a Lock that gives up waits for its claim to leave.
-const leavePatience = 200 * time.Millisecond
+const (
+	// answerPatience bounds how long a request is waited for before it is sent
+	// again.
+	answerPatience = 10 * time.Second
+	// unlockPatience bounds how long Unlock waits for an engine that does not
+	// answer; trying goes on in the background.
+	unlockPatience = 2 * time.Second
+	// leavePatience is how long a Lock that gives up waits for its claim to
+	// leave.
+	leavePatience = 200 * time.Millisecond
+	// heartbeat bounds how long a waiting claim goes without a renewal,
+	// whatever its TTL: it may have been granted, and the message been lost.
+	heartbeat = 5 * time.Second
+)
 
 func (co *cohort) newClaim(id string) *claim {
 	cl := &claim{co: co, id: id, ttl: co.key.ttl}
@@ -94,7 +99,8 @@ func (cl *claim) enter(ctx context.Context, try bool) (sent time.Time, slept tim
 	// An answer that takes longer than the TTL is worth nothing.
 	ctx, cancel := co.core.answer.bound(ctx, cl.ttl)
 	defer cancel()
-	slept, sent = co.core.keeper.sleptLately(), time.Now()
+	sent = time.Now()
+	slept = co.core.keeper.sleptBy(sent)
 	st, err = co.core.store.Enter(ctx, driver.Claim{
 		Name: co.key.name, ID: cl.id, Units: co.key.units, Limit: co.key.limit,
 		TTL: cl.ttl, Overtake: co.key.overtake, Try: try, Owner: owner,
@@ -102,17 +108,22 @@ func (cl *claim) enter(ctx context.Context, try bool) (sent time.Time, slept tim
 	if err != nil && !driver.IsPermanent(err) {
 		cl.unanswered = true
 	}
-	cl.sent = sent
+	cl.ends = later(cl.ends, sent.Add(cl.ttl))
 	return sent, slept, st, err
 }
 
 // renew renews the claim alone, outside the keeper's rounds.
 func (cl *claim) renew(ctx context.Context, r driver.Ref) (sent time.Time, slept time.Duration, st driver.Status, err error) {
-	err = errors.New("the store did not report")
-	slept, sent = cl.co.core.keeper.sleptLately(), time.Now()
+	ctx, cancel := cl.co.core.answer.bound(ctx, r.TTL)
+	defer cancel()
+	err = errUnreported
+	sent = time.Now()
+	slept = cl.co.core.keeper.sleptBy(sent)
 	cl.co.core.store.Renew(ctx, []driver.Ref{r}, func(_ int, s driver.Status, e error) { st, err = s, e })
 	return sent, slept, st, err
 }
+
+var errUnreported = errors.New("the store did not report")
 
 // ref is the claim for the store, with the highest token used.
 func (cl *claim) ref() driver.Ref {
@@ -126,9 +137,9 @@ func (cl *claim) ref() driver.Ref {
 // renewedAt takes over the deadline from the answer to a request.
 func (cl *claim) renewedAt(sent time.Time, slept time.Duration, st driver.Status) {
 	if st.Deadline.After(cl.deadline) {
-		cl.deadline, cl.slept, cl.sent = st.Deadline, slept, sent
+		cl.deadline, cl.slept = st.Deadline, slept
 	}
-	cl.failing = nil
+	cl.failing, cl.failures = nil, 0
 	period := cl.ttl / 3
 	if st.State == driver.Waiting {
 		period = min(period, heartbeat)
@@ -150,11 +161,18 @@ func (cl *claim) remaining(now time.Time, slept time.Duration) time.Duration {
 	return cl.deadline.Sub(now) - max(0, slept-cl.slept)
 }
 
+// hurry has the claim renewed as soon as possible, also if a renewal is under
+// way that may know nothing yet.
+func (cl *claim) hurry() {
+	cl.hurried, cl.renewAt = true, time.Now()
+	cl.co.core.keeper.watch(cl)
+}
+
 // serve makes the claim's next tenure.
 func (cl *claim) serve(opts *Options, token int64, now time.Time) *tenure {
 	t := &tenure{cl: cl, opts: opts, token: token, acquired: now, leases: 1}
 	if opts.MaxHold > 0 {
-		t.limit = now.Add(opts.MaxHold)
+		t.maxHoldEnds = now.Add(opts.MaxHold)
 	}
 	cl.tenure = t
 	return t
@@ -173,6 +191,8 @@ func (cl *claim) room() int {
 	switch {
 	case cl.spare == 0 || cl.co.key.noRenewal || cl.tenure.opts.MinHold > 0:
 		return 0
+	case cl.shown || cl.ttl != cl.co.key.ttl:
+		return 0 // somebody may adopt it; it was extended for one lease
 	case cl.wanted:
 		return cl.turn
 	}
@@ -190,37 +210,36 @@ func (cl *claim) end() {
 func (cl *claim) abandon() <-chan struct{} {
 	cl.end()
 	cl.left = make(chan struct{})
+	cl.co.core.departing(cl)
 	if cl.pursued {
 		cl.stop() // the pursuit takes leave
 	} else if !cl.co.core.spawn(cl.leaveBehind) {
-		close(cl.left)
+		cl.departed()
 	}
 	return cl.left
 }
 
-// leaveBehind tells the store that the claim is given up, until it has
-// answered or the claim has run out by itself. An Enter that was never
-// answered may reach the store after the Leave: so that is repeated.
+// departed notes that the store has heard that the claim was abandoned, or
+// will not.
+func (cl *claim) departed() {
+	close(cl.left)
+	cl.co.core.departed(cl)
+}
+
+// leaveBehind takes leave of an abandoned claim.
 func (cl *claim) leaveBehind() {
-	core := cl.co.core
-	told := false
-	defer func() {
-		if !told {
-			close(cl.left)
-		}
-	}()
-	end := cl.sent.Add(cl.ttl)
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, cl.ttl/4) {
-		ctx, cancel := context.WithTimeout(core.ctx, unlockPatience)
-		_, err := core.store.Leave(ctx, driver.Ref{Name: cl.co.key.name, ID: cl.id})
-		cancel()
-		if err == nil && !told {
-			told = true
-			close(cl.left)
-		}
-		if err == nil && !cl.unanswered || driver.IsPermanent(err) || time.Now().After(end) || !sleep(core.ctx, pause) {
-			return
-		}
+	ctx, cancel := context.WithDeadline(cl.co.core.ctx, cl.ends)
+	defer cancel()
+	cl.leave(ctx, 0, 0)
+	cl.departed()
+	cl.leaveAgain(ctx, 0)
+}
+
+// leaveAgain takes care of an Enter that was never answered, and may reach the
+// store after the claim has left.
+func (cl *claim) leaveAgain(ctx context.Context, linger time.Duration) {
+	for pause := 20 * time.Millisecond; cl.unanswered && sleep(ctx, pause); pause = min(2*pause, cl.ttl/4) {
+		cl.leave(ctx, 0, linger)
 	}
 }
 
@@ -239,37 +258,46 @@ func awaitLeft(left <-chan struct{}) {
 	}
 }
 
-var closedChan = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
-// leave releases a claim that held, until the store has answered or ctx ends,
-// and answers whether the store still knew it.
+// leave tells the store that the claim is given up, until it has answered, ctx
+// ends or the claim has run out, and answers whether the store still knew it.
 func (cl *claim) leave(ctx context.Context, used int64, linger time.Duration) (known bool, err error) {
 	core, name := cl.co.core, cl.co.key.name
-	r := driver.Ref{Name: name, ID: cl.id, TTL: cl.ttl, Used: used, Linger: linger}
+	r := driver.Ref{Name: name, ID: cl.id, Used: used, Linger: linger}
 	for attempt := 1; ; attempt++ {
-		was, err := core.store.Leave(ctx, r)
+		try, cancel := core.unlock.bound(ctx, cl.ttl)
+		was, err := core.store.Leave(try, r)
+		cancel()
 		if err == nil {
 			// A repeat that finds nothing: the first one did it, its answer was
 			// lost.
 			return was == driver.Holding || attempt > 1, nil
 		}
-		if driver.IsPermanent(err) || !sleep(ctx, 10*time.Millisecond<<min(attempt, 6)) {
+		pause := 10 * time.Millisecond << min(attempt, 6)
+		if driver.IsPermanent(err) || time.Until(cl.ends) < pause || !sleep(ctx, pause) {
 			return true, fmt.Errorf("release %q: %w", name, err)
 		}
 	}
 }
 
-// leaveSoon does the same in the background, until the claim has run out.
-// The cohort's mutex is held.
+// leaveSoon does the same in the background. The cohort's mutex is held.
 func (cl *claim) leaveSoon(used int64, linger time.Duration) {
-	core, end := cl.co.core, cl.sent.Add(cl.ttl)
-	core.spawn(func() {
-		ctx, cancel := context.WithDeadline(core.ctx, end)
+	core, ends := cl.co.core, cl.ends
+	core.departing(cl)
+	started := core.spawn(func() {
+		ctx, cancel := context.WithDeadline(core.ctx, ends)
 		defer cancel()
 		cl.leave(ctx, used, linger)
+		core.departed(cl)
+		cl.leaveAgain(ctx, linger)
 	})
+	if !started {
+		core.departed(cl)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }

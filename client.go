@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +36,7 @@ func New(store driver.Store, opts *Options) *Client {
 		cancel:  cancel,
 		cohorts: make(map[cohortKey]*cohort),
 		claims:  make(map[string]*claim),
+		leaving: make(map[*claim]struct{}),
 		drained: make(chan struct{}),
 	}
 	c.answer.d, c.unlock.d = answerPatience, unlockPatience
@@ -46,9 +49,10 @@ func New(store driver.Store, opts *Options) *Client {
 }
 
 // With answers the same client with other options: the fields of o that are
-// not zero replace those of c. Closing one closes both.
+// not zero replace those of c (so what c has switched on stays on). Closing one
+// closes both.
 func (c *Client) With(o Options) *Client {
-	opts := o.over(c.opts)
+	opts := o.merge(c.opts)
 	return &Client{core: c.core, opts: opts, err: opts.check()}
 }
 
@@ -80,8 +84,12 @@ func (c *Client) Release(ctx context.Context, name string) ([]driver.Entry, erro
 // Close ends every waiting Lock with ErrClosed, ends and releases the leases
 // that are held (their contexts' cause is ErrClosed), stops what the client
 // started, and answers what it could not release before ctx ended. Those
-// claims run out after their TTL.
-func (c *Client) Close(ctx context.Context) error { return c.core.close(ctx) }
+// claims run out after their TTL. Under a context that is over already it
+// takes two seconds at the most.
+func (c *Client) Close(ctx context.Context) error {
+	c.core.end.Do(func() { c.core.ended = c.core.close(ctx) })
+	return c.core.ended
+}
 
 // core is what all derived clients share.
 //
@@ -90,18 +98,22 @@ type core struct {
 	store  driver.Store
 	owner  driver.Owner
 	keeper *keeper
-	ctx    context.Context // ends with Close
+	ctx    context.Context // ends when Close has done what it can
 	cancel context.CancelFunc
 	begin  sync.Once
+	end    sync.Once
+	ended  error // what Close answers
+	observed
 
 	answer patience // for an Enter
 	unlock patience
 
 	mu      sync.Mutex
 	cohorts map[cohortKey]*cohort
-	claims  map[string]*claim // by id: entered, not over
+	claims  map[string]*claim   // by id: entered, not over
+	leaving map[*claim]struct{} // given up, and the store has not heard of it
 	closed  bool
-	drained chan struct{} // closed when closed and cohorts is empty
+	drained chan struct{} // closed when closed, and cohorts and leaving are empty
 	running sync.WaitGroup
 }
 
@@ -124,7 +136,7 @@ func (c *core) spawn(f func()) bool {
 	return true
 }
 
-// cohort answers the cohort of k and counts the caller in; leave counts out.
+// cohort answers the cohort of k and counts the caller in; release counts out.
 func (c *core) cohort(k cohortKey) (*cohort, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +152,7 @@ func (c *core) cohort(k cohortKey) (*cohort, error) {
 	return co, nil
 }
 
-func (c *core) leave(co *cohort) {
+func (c *core) release(co *cohort) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if co.users--; co.users > 0 {
@@ -151,13 +163,28 @@ func (c *core) leave(co *cohort) {
 }
 
 func (c *core) checkDrained() {
-	if c.closed && len(c.cohorts) == 0 {
+	if c.closed && len(c.cohorts) == 0 && len(c.leaving) == 0 {
 		select {
 		case <-c.drained:
 		default:
 			close(c.drained)
 		}
 	}
+}
+
+// departing notes that the claim is to leave, for Close to wait for.
+func (c *core) departing(cl *claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaving[cl] = struct{}{}
+}
+
+// departed notes that the store has heard of it, or will not.
+func (c *core) departed(cl *claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.leaving, cl)
+	c.checkDrained()
 }
 
 // register makes notices about the claim reach it.
@@ -169,16 +196,22 @@ func (c *core) register(cl *claim) {
 
 func (c *core) unregister(cl *claim) {
 	c.mu.Lock()
-	delete(c.claims, cl.id)
+	if c.claims[cl.id] == cl { // it may have been adopted since
+		delete(c.claims, cl.id)
+	}
 	c.mu.Unlock()
 }
 
 // listen hands the store's notices to the claims they concern.
 func (c *core) listen() {
 	for attempt := 1; ; attempt++ {
+		begun := time.Now()
 		err := c.store.Listen(c.ctx, c.notice)
 		if c.ctx.Err() != nil || driver.IsPermanent(err) {
 			return
+		}
+		if time.Since(begun) > time.Minute {
+			attempt = 1
 		}
 		d, _ := ExponentialBackoff(50*time.Millisecond, 2*time.Second)(attempt, err)
 		if !sleep(c.ctx, d) {
@@ -207,15 +240,21 @@ func (c *core) notice(n driver.Notice) {
 		default:
 			cl.wanted = true // it has overtaken the news of the grant
 		}
-		cl.co.unlock()
+		cl.co.mu.Unlock()
 	default:
-		c.keeper.hurry(cl)
+		cl.co.mu.Lock()
+		cl.hurry()
+		cl.co.mu.Unlock()
 	}
 }
 
 func (c *core) close(ctx context.Context) error {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), unlockPatience)
+		defer cancel()
+	}
 	c.mu.Lock()
-	first := !c.closed
 	c.closed = true
 	cohorts := make([]*cohort, 0, len(c.cohorts))
 	for _, co := range c.cohorts {
@@ -223,9 +262,6 @@ func (c *core) close(ctx context.Context) error {
 	}
 	c.checkDrained()
 	c.mu.Unlock()
-	if !first {
-		return nil
-	}
 
 	const parallel = 64
 	var (
@@ -249,18 +285,32 @@ func (c *core) close(ctx context.Context) error {
 	}
 	work.Wait()
 
-	// Lock calls under way see that the client is closed and go; requests of
-	// theirs that hang do so for one TTL at the most.
+	// Lock calls under way see that the client is closed and go, and claims
+	// that were given up before may still be on their way out.
 	select {
 	case <-c.drained:
 	case <-ctx.Done():
-		errs = append(errs, fmt.Errorf("close: locks are still being asked for: %w", context.Cause(ctx)))
+		errs = append(errs, c.undone(context.Cause(ctx)))
 	}
 	c.mu.Lock()
 	c.cancel()
 	c.mu.Unlock()
 	c.running.Wait()
 	return errors.Join(errs...)
+}
+
+// undone says what Close did not wait for.
+func (c *core) undone(cause error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := make(map[string]bool)
+	for cl := range c.leaving {
+		names[cl.co.key.name] = true
+	}
+	for key := range c.cohorts {
+		names[key.name] = true
+	}
+	return fmt.Errorf("close: these names were not released yet: %q: %w", slices.Sorted(maps.Keys(names)), cause)
 }
 
 // sleep waits for d; false if ctx ended first.

@@ -33,27 +33,24 @@ type cohortKey struct {
 type cohort struct {
 	core  *core
 	key   cohortKey
-	users int // guarded by core.mu: calls under way, and tenures
+	users int // guarded by core.mu: calls under way, tenures, claims taking leave
 
 	mu      sync.Mutex
 	waiters list.List // of *waiter, first come first
 	claim   *claim    // pursued or holding; nil if nobody wants the lock
 	next    *claim    // pursued while claim still holds
 	closed  bool
-	engine  error // the last failure of the engine while it was waited for
-	events  []told
-}
-
-type told struct {
-	opts *Options
-	Event
+	engine  error // the last failure of the engine, while the lock is waited for
 }
 
 // waiter is a goroutine in acquire.
 type waiter struct {
-	opts  *Options
-	at    *list.Element
-	ready chan struct{} // closed once tenure or err is set
+	opts     *Options
+	asked    time.Time
+	try      bool          // goes as soon as it would have to wait
+	at       *list.Element // nil once it is served
+	ready    chan struct{} // made by those who wait, closed when served
+	failures int           // of the engine in a row, as it saw them
 
 	tenure *tenure
 	err    error
@@ -63,139 +60,51 @@ type waiter struct {
 // the store.
 const maxTurn = 128
 
-// unlock releases co.mu and then tells observers what happened meanwhile.
-func (co *cohort) unlock() {
-	events := co.events
-	co.events = nil
-	co.mu.Unlock()
-	for _, e := range events {
-		e.opts.tell(e.Event)
-	}
-}
-
-func (co *cohort) tell(o *Options, e Event) {
-	if o.Observer != nil {
-		e.Name = co.key.name
-		co.events = append(co.events, told{o, e})
-	}
-}
-
 func (co *cohort) acquire(ctx context.Context, opts *Options, try bool) (*tenure, error) {
+	w := &waiter{opts: opts, asked: time.Now(), try: try}
 	co.mu.Lock()
 	if co.closed {
-		co.unlock()
+		co.mu.Unlock()
 		return nil, fmt.Errorf("lock %q: %w", co.key.name, ErrClosed)
 	}
-	if co.claim == nil {
+	w.at = co.waiters.PushBack(w)
+	switch {
+	case co.claim == nil:
 		cl := co.newClaim(driver.NewID())
 		co.claim = cl
-		co.unlock()
-		return co.first(ctx, cl, opts, try)
+		co.mu.Unlock()
+		co.first(ctx, cl, w)
+		co.mu.Lock()
+	case try && co.claim.state != entering:
+		co.refuse()
+	default:
+		co.plan()
 	}
-	if try {
-		err := co.heldHere()
-		co.unlock()
-		return nil, err
+	if w.at == nil {
+		co.mu.Unlock()
+		return w.tenure, w.err
 	}
-	w := co.enqueue(opts, false)
-	co.plan()
-	co.unlock()
+	w.ready = make(chan struct{})
+	co.mu.Unlock()
 	return co.await(ctx, w)
 }
 
 // first enters a claim from the caller's own goroutine: the way of a lock that
-// nobody else wants.
-func (co *cohort) first(ctx context.Context, cl *claim, opts *Options, try bool) (*tenure, error) {
-	sent, slept, st, err := cl.enter(ctx, try)
+// nobody else wants. If that does not settle it, the claim is pursued.
+func (co *cohort) first(ctx context.Context, cl *claim, w *waiter) {
+	sent, slept, st, err := cl.enter(ctx, w.try)
 	co.mu.Lock()
-	if err == nil && st.State == driver.Holding && !co.closed {
-		cl.renewedAt(sent, slept, st)
-		t := co.grant(cl, opts, st)
-		co.plan()
-		co.unlock()
-		return t, nil
-	}
-	if !co.closed && (err == nil && st.State == driver.Waiting ||
-		err != nil && !try && ctx.Err() == nil && !driver.IsPermanent(err)) {
-		w := co.enqueue(opts, true)
-		if err == nil {
-			co.queued(cl, sent, slept, st)
-			co.pursue(cl, 0, 0)
-		} else if pause := cl.stumble(1, err); cl.state != over {
-			co.pursue(cl, 1, pause)
-		}
-		co.unlock()
-		return co.await(ctx, w)
-	}
-	// The caller goes. Others may have queued up behind this claim; they get
-	// one of their own, for this one may be anything by now.
-	co.drop(cl)
-	left := closedChan
-	switch {
-	case err == nil && st.State == driver.Refused:
-		cl.end() // it never was in the store
-		err = &HeldError{co.key.name, st.Blocker}
-	case driver.IsPermanent(err):
-		cl.end()
-		err = fmt.Errorf("lock %q: %w", co.key.name, err)
-	default:
-		left = cl.abandon()
-		switch {
-		case co.closed:
-			err = fmt.Errorf("lock %q: %w", co.key.name, ErrClosed)
-		case err == nil:
-			err = fmt.Errorf("lock %q: the engine answered %v to a new claim", co.key.name, st.State)
-		case ctx.Err() != nil:
-			err = &waitError{co.key.name, context.Cause(ctx), noAnswer(err)}
-		default:
-			err = fmt.Errorf("lock %q: %w", co.key.name, err)
-		}
-	}
-	co.plan()
-	co.unlock()
-	awaitLeft(left)
-	return nil, err
-}
-
-// adopt makes a tenure for a claim that another client entered.
-func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenure, error) {
-	co.mu.Lock()
-	if co.claim != nil {
-		co.unlock()
-		return nil, fmt.Errorf("adopt %q: this client has adopted claim %s already", co.key.name, co.key.adopted)
-	}
-	cl := co.newClaim(co.key.adopted)
-	co.claim = cl
-	co.unlock()
-
-	sent, slept, st, err := cl.renew(ctx, cl.ref())
-	co.mu.Lock()
-	defer co.unlock()
-	switch {
-	case err != nil:
-		err = fmt.Errorf("adopt %q: %w", co.key.name, err)
-	case co.closed:
-		err = fmt.Errorf("adopt %q: %w", co.key.name, ErrClosed)
-	case st.State != driver.Holding || st.Token > token:
-		err = fmt.Errorf("adopt %q: %w: claim %s is %v now", co.key.name, ErrLost, cl.id, st.State)
-	default:
-		cl.renewedAt(sent, slept, st)
-		st.Token, st.Spare = token, 0
-		return co.grant(cl, opts, st), nil
-	}
-	co.drop(cl)
-	cl.end()
-	return nil, err
-}
-
-func (co *cohort) enqueue(opts *Options, front bool) *waiter {
-	w := &waiter{opts: opts, ready: make(chan struct{})}
-	if front {
-		w.at = co.waiters.PushFront(w)
+	defer co.mu.Unlock()
+	var pause time.Duration
+	if err != nil && ctx.Err() != nil {
+		co.engine = noAnswer(err) // the caller goes; for the others it is tried again
 	} else {
-		w.at = co.waiters.PushBack(w)
+		pause = cl.take(entering, cl.id, sent, slept, st, err)
 	}
-	return w
+	co.trim()
+	if cl.state == entering || cl.state == waiting {
+		co.pursue(cl, pause)
+	}
 }
 
 func (co *cohort) await(ctx context.Context, w *waiter) (*tenure, error) {
@@ -205,31 +114,120 @@ func (co *cohort) await(ctx context.Context, w *waiter) (*tenure, error) {
 	case <-ctx.Done():
 	}
 	co.mu.Lock()
-	select {
-	case <-w.ready: // served at the same moment
-		co.unlock()
+	if w.at == nil { // served at the same moment
+		co.mu.Unlock()
 		return w.tenure, w.err
-	default:
 	}
-	co.waiters.Remove(w.at)
-	err := &waitError{co.key.name, context.Cause(ctx), co.engine}
+	err := &waitError{co.key.name, ctx.Err(), context.Cause(ctx), co.engine}
 	if co.claim != nil && co.claim.state == entering && co.engine == nil {
-		err.engine = noAnswer(err.cause)
+		err.engine = noAnswer(ctx.Err())
 	}
-	var left []<-chan struct{}
-	if co.waiters.Len() == 0 {
-		for _, cl := range []*claim{co.next, co.claim} {
-			if cl != nil && cl.pursued && cl.state != holding {
-				co.drop(cl)
-				left = append(left, cl.abandon())
-			}
+	co.serve(w, nil, err)
+	left := co.trim()
+	co.mu.Unlock()
+	awaitLeft(left)
+	return nil, err
+}
+
+// serve ends a waiter's waiting.
+func (co *cohort) serve(w *waiter, t *tenure, err error) {
+	co.waiters.Remove(w.at)
+	w.at, w.tenure, w.err = nil, t, err
+	if t != nil {
+		co.tell(w.opts, Event{Kind: Acquired, Claim: t.cl.id, Token: t.token, Waited: t.acquired.Sub(w.asked)})
+	}
+	if w.ready != nil {
+		close(w.ready)
+	}
+}
+
+// adopt makes a tenure for a claim that another client entered.
+func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenure, error) {
+	co.mu.Lock()
+	if co.claim != nil {
+		co.mu.Unlock()
+		return nil, fmt.Errorf("adopt %q: this client has adopted claim %s already", co.key.name, co.key.adopted)
+	}
+	cl := co.newClaim(co.key.adopted)
+	co.claim = cl
+	r := cl.ref()
+	cl.ends = time.Now().Add(cl.ttl)
+	co.mu.Unlock()
+
+	asked := time.Now()
+	sent, slept, st, err := cl.renew(ctx, r)
+	co.mu.Lock()
+	defer co.mu.Unlock()
+	switch {
+	case err != nil:
+		err = fmt.Errorf("adopt %q: %w", co.key.name, err)
+	case co.closed:
+		err = fmt.Errorf("adopt %q: %w", co.key.name, ErrClosed)
+	case st.State != driver.Holding || st.Token > token:
+		err = fmt.Errorf("adopt %q: %w: claim %s is %v now", co.key.name, ErrLost, cl.id, st.State)
+	case !time.Now().Before(st.Deadline):
+		err = fmt.Errorf("adopt %q: %w: the engine took too long to answer", co.key.name, ErrLost)
+	default:
+		cl.renewedAt(sent, slept, st)
+		cl.shown = true
+		st.Token = token
+		t := co.grant(cl, opts, st)
+		co.tell(opts, Event{Kind: Acquired, Claim: cl.id, Token: token, Waited: t.acquired.Sub(asked)})
+		return t, nil
+	}
+	co.drop(cl)
+	cl.end()
+	return nil, err
+}
+
+func (co *cohort) front() *waiter {
+	if e := co.waiters.Front(); e != nil {
+		return e.Value.(*waiter)
+	}
+	return nil
+}
+
+// all answers the waiters, first come first.
+func (co *cohort) all() []*waiter {
+	ws := make([]*waiter, 0, co.waiters.Len())
+	for e := co.waiters.Front(); e != nil; e = e.Next() {
+		ws = append(ws, e.Value.(*waiter))
+	}
+	return ws
+}
+
+// fail answers err to all waiters.
+func (co *cohort) fail(err error) {
+	for _, w := range co.all() {
+		co.serve(w, nil, fmt.Errorf("lock %q: %w", co.key.name, err))
+	}
+}
+
+// refuse answers those who only try that they would have to wait.
+func (co *cohort) refuse() {
+	for _, w := range co.all() {
+		if w.try {
+			co.serve(w, nil, co.held())
 		}
 	}
-	co.unlock()
-	for _, l := range left {
-		awaitLeft(l)
+}
+
+// held says who is in the way.
+func (co *cohort) held() error {
+	cl := co.claim
+	if cl == nil {
+		return &HeldError{Name: co.key.name}
 	}
-	return nil, err
+	if cl.state != holding {
+		return &HeldError{co.key.name, cl.blocker}
+	}
+	owner := co.core.owner
+	owner.Label = co.key.label
+	t := cl.tenure
+	return &HeldError{co.key.name, &driver.Entry{
+		ID: cl.id, State: driver.Holding, Units: co.key.units, Token: t.token, Owner: owner,
+		Age: time.Since(cl.since), Held: time.Since(t.acquired), TTL: time.Until(cl.deadline),
+	}}
 }
 
 // plan sees to it that a claim is on its way for waiters whom the present one
@@ -242,11 +240,30 @@ func (co *cohort) plan() {
 	switch cl := co.claim; {
 	case cl == nil:
 		co.claim = co.newClaim(driver.NewID())
-		co.pursue(co.claim, 0, 0)
+		co.pursue(co.claim, 0)
 	case cl.state == holding && co.next == nil && n > cl.room():
 		co.next = co.newClaim(driver.NewID())
-		co.pursue(co.next, 0, 0)
+		co.pursue(co.next, 0)
 	}
+}
+
+// trim abandons the claims that nobody here waits for any longer, and answers
+// a channel that is closed once the store has heard of one.
+//
+// Invariant: a claim that does not hold has a waiter. Who takes the last
+// waiter away calls trim.
+func (co *cohort) trim() (left <-chan struct{}) {
+	left = closedChan
+	if co.waiters.Len() > 0 {
+		return left
+	}
+	for _, cl := range []*claim{co.next, co.claim} {
+		if cl != nil && cl.state != holding {
+			co.drop(cl)
+			left = cl.abandon()
+		}
+	}
+	return left
 }
 
 // drop forgets the claim, and lets the next one take its place.
@@ -260,8 +277,16 @@ func (co *cohort) drop(cl *claim) {
 	co.core.keeper.remove(cl)
 }
 
-// granted hands a claim that has just been granted to the first waiter.
+// granted hands a claim that holds to the first waiter.
 func (co *cohort) granted(cl *claim, st driver.Status) {
+	now := time.Now()
+	if cl.remaining(now, co.core.keeper.sleptBy(now)) < cl.ttl/4 {
+		// The news may be old, and the claim have run out since, if this
+		// process was paused; or it is nearly used up. Renewing it tells.
+		cl.state = waiting
+		cl.hurry()
+		return
+	}
 	if cl == co.next {
 		// The engine would not have granted it while the present claim holds.
 		co.lose(co.claim, errors.New("the engine gave the lock to the next claim"))
@@ -270,15 +295,13 @@ func (co *cohort) granted(cl *claim, st driver.Status) {
 		cl.wake()
 	}
 	co.engine = nil
-	front := co.waiters.Front()
-	if front == nil {
-		co.drop(cl)
-		cl.abandon()
+	w := co.front()
+	if w == nil {
+		co.trim()
 		return
 	}
-	w := co.waiters.Remove(front).(*waiter)
-	w.tenure = co.grant(cl, w.opts, st)
-	close(w.ready)
+	co.serve(w, co.grant(cl, w.opts, st), nil)
+	co.refuse()
 	co.plan()
 }
 
@@ -286,7 +309,8 @@ func (co *cohort) granted(cl *claim, st driver.Status) {
 func (co *cohort) grant(cl *claim, opts *Options, st driver.Status) *tenure {
 	if cl.state == waiting && co.key.noRenewal {
 		// Its time has run while it waited: begin anew, once.
-		cl.hurried, cl.fresh, cl.renewAt = true, true, time.Now()
+		cl.fresh = true
+		cl.hurry()
 	}
 	cl.state = holding
 	cl.token, cl.spare = st.Token, st.Spare
@@ -302,8 +326,8 @@ func (co *cohort) grant(cl *claim, opts *Options, st driver.Status) *tenure {
 // pass gives the claim that t holds to the next waiter, if there is one and
 // the claim can be passed on: the hand-over without I/O.
 func (co *cohort) pass(t *tenure, now time.Time) bool {
-	cl, front := t.cl, co.waiters.Front()
-	if front == nil || cl.room() == 0 || t.token-cl.token >= cl.spare {
+	cl, w := t.cl, co.front()
+	if w == nil || cl.room() == 0 || t.token-cl.token >= cl.spare {
 		return false
 	}
 	token := t.token + 1
@@ -316,23 +340,25 @@ func (co *cohort) pass(t *tenure, now time.Time) bool {
 		}
 		now = time.Now()
 	}
-	w := co.waiters.Remove(front).(*waiter)
 	if cl.wanted {
 		cl.turn--
 	}
-	w.tenure = cl.serve(w.opts, token, now)
-	if !w.tenure.limit.IsZero() || !t.limit.IsZero() {
+	t.finish(ErrReleased)
+	next := cl.serve(w.opts, token, now)
+	if !next.maxHoldEnds.IsZero() || !t.maxHoldEnds.IsZero() {
 		co.core.keeper.watch(cl)
 	}
-	close(w.ready)
+	co.serve(w, next, nil)
+	co.trim()
 	return true
 }
 
 // dismiss ends a tenure that was given up, and its claim.
-func (co *cohort) dismiss(t *tenure) {
+func (co *cohort) dismiss(t *tenure, err error) {
 	t.cl.end()
-	t.finish(ErrReleased)
+	t.finish(err)
 	co.drop(t.cl)
+	co.trim()
 	co.plan()
 }
 
@@ -340,95 +366,33 @@ func (co *cohort) dismiss(t *tenure) {
 func (co *cohort) lose(cl *claim, why error) {
 	t := cl.tenure
 	err := fmt.Errorf("lock %q, token %d: %w: %w", co.key.name, t.token, ErrLost, why)
-	cl.end()
-	t.finish(err)
 	co.tell(t.opts, Event{Kind: Lost, Claim: cl.id, Token: t.token, Held: time.Since(t.acquired), Err: err})
-	co.drop(cl)
-	co.plan()
-}
-
-// queued notes that the claim stands in the store's queue.
-func (co *cohort) queued(cl *claim, sent time.Time, slept time.Duration, st driver.Status) {
-	if cl.state == entering || st.Ahead != cl.ahead {
-		if w := co.waiters.Front(); w != nil {
-			co.tell(w.Value.(*waiter).opts, Event{Kind: Waiting, Claim: cl.id, Ahead: st.Ahead, Blocker: st.Blocker})
-		}
-	}
-	co.engine = nil
-	cl.state, cl.ahead = waiting, st.Ahead
-	cl.blocker = st.Blocker
-	if !st.Deadline.IsZero() {
-		cl.renewedAt(sent, slept, st)
-		co.core.keeper.watch(cl)
-	}
-}
-
-// failed notes an error that trying again may mend, and answers how long to
-// wait before that. A waiter whose Backoff gives up gets the error.
-func (co *cohort) failed(cl *claim, attempt int, err error) (pause time.Duration) {
-	co.engine = err
-	for {
-		front := co.waiters.Front()
-		if front == nil {
-			return 0
-		}
-		w := front.Value.(*waiter)
-		co.tell(w.opts, Event{Kind: Retrying, Claim: cl.id, Attempt: attempt, Err: err})
-		pause, ok := w.opts.Backoff(attempt, err)
-		if ok {
-			return pause
-		}
-		co.waiters.Remove(front)
-		w.err = fmt.Errorf("lock %q: gave up after %d attempts: %w", co.key.name, attempt, err)
-		close(w.ready)
-	}
-}
-
-// fail answers err to all waiters.
-func (co *cohort) fail(err error) {
-	for front := co.waiters.Front(); front != nil; front = co.waiters.Front() {
-		w := co.waiters.Remove(front).(*waiter)
-		w.err = fmt.Errorf("lock %q: %w", co.key.name, err)
-		close(w.ready)
-	}
-}
-
-// heldHere is what TryLock answers when this process has the lock, or waits
-// for it.
-func (co *cohort) heldHere() error {
-	e := &HeldError{co.key.name, co.claim.blocker}
-	if cl := co.claim; cl.state == holding {
-		owner := co.core.owner
-		owner.Label = co.key.label
-		t := cl.tenure
-		e.Holder = &driver.Entry{
-			ID: cl.id, State: driver.Holding, Units: co.key.units, Token: t.token, Owner: owner,
-			Held: time.Since(t.acquired), TTL: time.Until(cl.deadline),
-		}
-	}
-	return e
+	co.dismiss(t, err)
 }
 
 // close ends everybody's business here and answers how to take leave of the
 // claims.
 func (co *cohort) close() (leave []func(context.Context) error) {
 	co.mu.Lock()
-	defer co.unlock()
+	defer co.mu.Unlock()
 	co.closed = true
 	co.fail(ErrClosed)
 	for _, cl := range []*claim{co.next, co.claim} {
 		switch {
-		case cl == nil || cl.state == entering && !cl.pursued:
-			continue // or else first is at it, and will see co.closed
+		case cl == nil:
 		case cl.state == holding:
 			t := cl.tenure
-			cl.end()
-			t.finish(fmt.Errorf("lock %q: %w", co.key.name, ErrClosed))
+			now := time.Now()
+			co.tell(t.opts, Event{Kind: Released, Claim: cl.id, Token: t.token, Held: now.Sub(t.acquired), Err: ErrClosed})
+			co.dismiss(t, fmt.Errorf("lock %q: %w", co.key.name, ErrClosed))
 			leave = append(leave, func(ctx context.Context) error {
-				_, err := cl.leave(ctx, t.token, 0)
+				_, err := cl.leave(ctx, t.token, t.linger(now))
 				return err
 			})
+		case !cl.pursued:
+			// An Enter of first is under way, which will see co.closed.
 		default:
+			co.drop(cl)
 			left := cl.abandon()
 			leave = append(leave, func(ctx context.Context) error {
 				select {
@@ -439,11 +403,21 @@ func (co *cohort) close() (leave []func(context.Context) error) {
 				}
 			})
 		}
-		co.drop(cl)
 	}
 	return leave
+}
+
+func (co *cohort) tell(o *Options, e Event) {
+	e.Name = co.key.name
+	co.core.tell(o, e)
 }
 
 // noAnswer is the engine's part in an error of a caller who left before its
 // request was answered.
 func noAnswer(err error) error { return fmt.Errorf("no answer yet (%w)", err) }
+
+var closedChan = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()

@@ -70,9 +70,9 @@ func describe(e *driver.Entry) string {
 // waitError is why a Lock that waited gave up: ctx's cause, and, if the engine
 // could not be reached meanwhile, that too.
 type waitError struct {
-	name   string
-	cause  error // of the context
-	engine error // the last error of the engine; nil if it just was busy
+	name       string
+	ctx, cause error // of the context
+	engine     error // the last error of the engine; nil if it just was busy
 }
 
 func (e *waitError) Error() string {
@@ -83,8 +83,17 @@ func (e *waitError) Error() string {
 }
 
 func (e *waitError) Unwrap() []error {
-	if e.engine == nil {
-		return []error{e.cause}
+	errs := []error{e.ctx, e.cause}
+	if e.engine != nil {
+		errs = append(errs, e.engine)
 	}
-	return []error{e.cause, e.engine}
+	return errs
+}
+
+// ifOther answers err unless it is the other one.
+func ifOther(err, other error) error {
+	if err == other {
+		return nil
+	}
+	return err
 }

@@ -20,7 +20,10 @@ import (
 type keeper struct {
 	core  *core
 	kick  chan struct{}
-	slept atomic.Int64 // clock.Slept at the last look, for those in a hurry
+	start time.Time
+
+	slept    atomic.Int64 // clock.Slept when it was measured last
+	measured atomic.Int64 // that time, since start
 
 	mu    sync.Mutex
 	heap  claimHeap
@@ -30,28 +33,36 @@ type keeper struct {
 const (
 	// maxBatch bounds the claims in one Renew.
 	maxBatch = 500
+	// remeasure is how old a measurement of the machine's sleep may be.
+	remeasure = 10 * time.Millisecond
 	// look bounds the keeper's sleep while there are claims: timers stand
 	// still while the machine sleeps, so it looks whether that happened.
 	look = time.Second
 )
 
 func newKeeper(c *core) *keeper {
-	k := &keeper{core: c, kick: make(chan struct{}, 1)}
+	k := &keeper{core: c, kick: make(chan struct{}, 1), start: time.Now()}
 	k.slept.Store(int64(clock.Slept()))
 	return k
 }
 
-// sleptLately is what is known of the machine's sleep. It may be too little, by
-// what the keeper has not noticed yet: a deadline that counts from there is
-// then too early, never too late.
-func (k *keeper) sleptLately() time.Duration { return time.Duration(k.slept.Load()) }
+// sleptBy is how long the machine has slept, as measured a few milliseconds
+// before now at the earliest. If that is too little for a request that is
+// sent, its deadline comes out too early, never too late.
+func (k *keeper) sleptBy(now time.Time) time.Duration {
+	if at := now.Sub(k.start); at-time.Duration(k.measured.Load()) >= remeasure {
+		k.slept.Store(int64(clock.Slept()))
+		k.measured.Store(int64(at))
+	}
+	return time.Duration(k.slept.Load())
+}
 
 // watch puts the claim where its next date is. The cohort's mutex is held.
 func (k *keeper) watch(cl *claim) {
 	if cl.state != waiting && cl.state != holding {
 		return
 	}
-	due, slack := cl.nextDue(k.sleptLately())
+	due, slack := cl.nextDue()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	cl.due, cl.slack = due, slack
@@ -81,15 +92,6 @@ func (k *keeper) remove(cl *claim) {
 	}
 }
 
-// hurry renews the claim now, to see what became of it.
-func (k *keeper) hurry(cl *claim) {
-	cl.co.mu.Lock()
-	defer cl.co.unlock()
-	cl.hurried = true // in case a renewal is under way that knows nothing yet
-	cl.renewAt = time.Now()
-	k.watch(cl)
-}
-
 func (k *keeper) hurryAll() {
 	k.core.mu.Lock()
 	claims := make([]*claim, 0, len(k.core.claims))
@@ -98,13 +100,16 @@ func (k *keeper) hurryAll() {
 	}
 	k.core.mu.Unlock()
 	for _, cl := range claims {
-		k.hurry(cl)
+		cl.co.mu.Lock()
+		cl.hurry()
+		cl.co.mu.Unlock()
 	}
 }
 
 func (k *keeper) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	slept := k.sleptBy(time.Now())
 	for {
 		select {
 		case <-ctx.Done():
@@ -112,11 +117,12 @@ func (k *keeper) run(ctx context.Context) {
 		case <-k.kick:
 		case <-timer.C:
 		}
-		if slept := clock.Slept(); slept > k.sleptLately()+time.Millisecond {
-			k.slept.Store(int64(slept))
+		now := time.Now()
+		if s := k.sleptBy(now); s > slept+time.Millisecond {
+			slept = s
 			k.hurryAll()
 		}
-		k.round(time.Now())
+		k.round(now)
 		timer.Reset(k.arm())
 	}
 }
@@ -147,30 +153,32 @@ func (k *keeper) take(now time.Time) (due []*claim) {
 
 func (k *keeper) round(now time.Time) {
 	batches := make(map[time.Duration]*batch)
+	slept := k.sleptBy(now)
 	for _, cl := range k.take(now) {
 		cl.co.mu.Lock()
-		if r, ok := cl.tend(now, k.sleptLately()); ok {
-			b := batches[r.TTL]
+		if r, ok := cl.tend(now, slept); ok {
+			b := batches[cl.ttl]
 			if b == nil {
-				b = new(batch)
-				batches[r.TTL] = b
+				b = &batch{ttl: cl.ttl}
+				batches[cl.ttl] = b
 			}
 			b.claims = append(b.claims, cl)
 			b.refs = append(b.refs, r)
 			if len(b.refs) == maxBatch {
-				delete(batches, r.TTL)
+				delete(batches, cl.ttl)
 				k.send(b)
 			}
 		}
-		cl.co.unlock()
+		cl.co.mu.Unlock()
 	}
 	for _, b := range batches {
 		k.send(b)
 	}
 }
 
-// batch is renewals that share a TTL.
+// batch is renewals of claims that share a TTL.
 type batch struct {
+	ttl    time.Duration
 	claims []*claim
 	refs   []driver.Ref
 }
@@ -179,29 +187,50 @@ type batch struct {
 // keeper, and no answer is waited for longer than leaves time for more tries.
 func (k *keeper) send(b *batch) {
 	k.core.spawn(func() {
-		ctx, cancel := context.WithTimeout(k.core.ctx, min(b.refs[0].TTL/4, answerPatience))
+		ctx, cancel := context.WithTimeout(k.core.ctx, min(b.ttl/4, answerPatience))
 		defer cancel()
-		slept, sent := k.sleptLately(), time.Now()
-		k.core.store.Renew(ctx, b.refs, func(i int, st driver.Status, err error) {
-			cl := b.claims[i]
+		sent := time.Now()
+		slept := k.sleptBy(sent)
+		var mu sync.Mutex
+		reported := make([]bool, len(b.refs))
+		report := func(i int, st driver.Status, err error) {
+			mu.Lock()
+			again := reported[i]
+			reported[i] = true
+			mu.Unlock()
+			cl, r := b.claims[i], b.refs[i]
 			cl.co.mu.Lock()
-			defer cl.co.unlock()
-			if r := b.refs[i]; cl.id == r.ID {
-				cl.renewing = false
-				cl.renewed(r.TTL, sent, slept, st, err)
+			defer cl.co.mu.Unlock()
+			if again || cl.id != r.ID {
+				return
 			}
-		})
+			cl.renewing = false
+			if r.TTL < b.ttl {
+				st.Deadline = time.Time{} // it was just a look
+			}
+			cl.renewed(sent, slept, st, err)
+		}
+		k.core.store.Renew(ctx, b.refs, report)
+		for i := range b.refs {
+			mu.Lock()
+			missing := !reported[i]
+			mu.Unlock()
+			if missing {
+				report(i, driver.Status{}, errUnreported)
+			}
+		}
 	})
 }
 
 // nextDue answers when the keeper has to look at the claim, and how much
 // earlier it may.
-func (cl *claim) nextDue(slept time.Duration) (due time.Time, slack time.Duration) {
-	ends := cl.deadline.Add(-max(0, slept-cl.slept))
+func (cl *claim) nextDue() (due time.Time, slack time.Duration) {
+	now := time.Now()
+	ends := now.Add(cl.remaining(now, cl.co.core.keeper.sleptBy(now)))
 	if cl.state == waiting {
-		ends = time.Now().Add(cl.ttl) // it has no end; just a date
-	} else if t := cl.tenure; !t.limit.IsZero() && t.limit.Before(ends) {
-		ends = t.limit
+		ends = now.Add(cl.ttl) // it has no end; just a date
+	} else if t := cl.tenure; !t.maxHoldEnds.IsZero() && t.maxHoldEnds.Before(ends) {
+		ends = t.maxHoldEnds
 	}
 	if cl.renews() && !cl.renewing && cl.renewAt.Before(ends) {
 		return cl.renewAt, cl.early()
@@ -229,10 +258,10 @@ func (cl *claim) tend(now time.Time, slept time.Duration) (r driver.Ref, ok bool
 	if cl.renews() && !cl.renewing && !cl.renewAt.After(now.Add(cl.early())) {
 		r = cl.ref()
 		if cl.state == holding && cl.co.key.noRenewal && !cl.fresh {
-			// A look at a plain lease must not make it longer, nor shorter.
-			r.TTL = max(driver.MinTTL, cl.remaining(now, slept)+cl.ttl-driver.Deadline(now, cl.ttl).Sub(now))
+			r.TTL = driver.MinTTL // a look at a plain lease must not make it longer
 		}
-		cl.renewing, cl.hurried, cl.fresh = true, false, false
+		cl.ends = later(cl.ends, now.Add(r.TTL))
+		cl.renewing, cl.hurried = true, false
 		ok = true
 	}
 	cl.co.core.keeper.watch(cl)

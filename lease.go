@@ -23,9 +23,12 @@ type tenure struct {
 	opts     *Options
 	token    int64
 	acquired time.Time
-	limit    time.Time // by MaxHold; zero: none
-	leases   int       // not yet unlocked
-	err      error     // why it is over; nil while it holds
+	leases   int   // not yet unlocked
+	err      error // why it is over; nil while it holds
+
+	maxHoldEnds time.Time // zero: never
+	ended       time.Time // its deadline, once it is over
+
 	lost     chan struct{}
 	contexts map[*leaseContext]struct{} // alive
 }
@@ -35,34 +38,63 @@ func (l *Lease) Name() string { return l.t.cl.co.key.name }
 
 // Token of the grant: greater than that of every earlier grant of the name.
 // Send it along with each write to the protected resource, and let that refuse
-// a token smaller than one it has seen (package fence).
+// a token smaller than one it has seen.
 func (l *Lease) Token() int64 { return l.t.token }
 
 // Claim names this lease for [Mutex.Adopt] in another process.
-func (l *Lease) Claim() string { return l.t.cl.id + "." + strconv.FormatInt(l.t.token, 10) }
+func (l *Lease) Claim() string {
+	// From now on the claim must not pass to another tenure, which an adopter
+	// could not tell from this one.
+	l.t.cl.co.mu.Lock()
+	defer l.t.cl.co.mu.Unlock()
+	l.t.show()
+	return l.t.claim()
+}
+
+func (t *tenure) show() {
+	if t.err == nil {
+		t.cl.shown = true
+		t.cl.co.plan()
+	}
+}
+
+func (t *tenure) claim() string { return t.cl.id + "." + strconv.FormatInt(t.token, 10) }
 
 // Deadline is when the lease ends unless it is renewed before: by the local
 // monotonic clock, earlier than the engine's by a margin for clocks that do
-// not run equally fast. It moves with every renewal.
+// not run equally fast. It moves with every renewal, until the lease is over.
 func (l *Lease) Deadline() time.Time {
 	co := l.t.cl.co
 	co.mu.Lock()
 	defer co.mu.Unlock()
-	d := l.t.cl.deadline
-	if m := l.t.limit; !m.IsZero() && m.Before(d) {
-		d = m
-	}
-	return d
+	return l.t.deadline()
 }
 
-// Err answers nil while the lease holds, ErrLost or ErrReleased after.
+func (t *tenure) deadline() time.Time {
+	switch d := t.cl.deadline; {
+	case t.err != nil:
+		return t.ended
+	case !t.maxHoldEnds.IsZero() && t.maxHoldEnds.Before(d):
+		return t.maxHoldEnds
+	default:
+		return d
+	}
+}
+
+// linger is how long the name has to stay taken if it is released now.
+func (t *tenure) linger(now time.Time) time.Duration {
+	return max(0, t.opts.MinHold-now.Sub(t.acquired))
+}
+
+// Err answers nil while the lease holds; after that ErrLost, ErrReleased, or
+// ErrClosed if the client was closed.
 func (l *Lease) Err() error {
 	if l.released.Load() {
 		return l.releasedErr()
 	}
 	t := l.t
 	t.cl.co.mu.Lock()
-	defer t.cl.co.unlock()
+	defer t.cl.co.mu.Unlock()
 	t.checkExpired(time.Now())
 	return t.err
 }
@@ -143,11 +175,14 @@ func held(ctx context.Context, core *core, name string) *tenure {
 	}
 }
 
-// Extend renews the lease now, to end ttl after the request; 0 means the TTL
-// it has, another value becomes its TTL. From 100 ms to 7 days.
+// Extend renews the lease now, to last for ttl after the request at the least;
+// 0 means the TTL it has. It never makes a lease shorter, nor longer than
+// [Options].MaxHold allows; a lease that is renewed by itself is renewed for
+// that TTL from now on. From 100 ms to 7 days.
 //
 // ErrLost: it has ended, or the engine knows it no longer. Another error: the
-// engine could not be asked, and the lease lives until its Deadline.
+// engine has not answered within ten seconds, a TTL, or ctx; the lease lives
+// until its Deadline.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl != 0 {
 		if err := driver.CheckTTL(ttl); err != nil {
@@ -155,91 +190,104 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 		}
 	}
 	if err := l.Err(); err != nil {
-		return fmt.Errorf("extend %q: %w", l.Name(), err)
+		return fmt.Errorf("extend: %w", err)
 	}
-	t := l.t
+	return l.t.extend(ctx, ttl)
+}
+
+func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
 	cl, co := t.cl, t.cl.co
 	co.mu.Lock()
-	if ttl == 0 {
-		ttl = cl.ttl
+	if t.err != nil {
+		defer co.mu.Unlock()
+		return fmt.Errorf("extend: %w", t.err)
 	}
-	cl.ttl = ttl
-	if d := driver.Deadline(time.Now(), ttl); d.Before(cl.deadline) {
-		cl.deadline = d // before the store shortens it
+	if ttl != 0 {
+		cl.ttl = ttl
+		co.plan() // the claim will not be passed on
 	}
+	cl.ends = later(cl.ends, time.Now().Add(cl.ttl))
 	r := cl.ref()
 	co.mu.Unlock()
 	sent, slept, st, err := cl.renew(ctx, r)
-	co.mu.Lock()
-	defer co.unlock()
 	if err != nil {
 		return fmt.Errorf("extend %q: %w", co.key.name, err)
 	}
-	if cl.state == holding {
-		cl.renewed(ttl, sent, slept, st, nil)
+	co.mu.Lock()
+	defer co.mu.Unlock()
+	if t.err == nil {
+		cl.renewed(sent, slept, st, nil)
 	}
 	return t.err
 }
 
 // HandOver gives the lease up without releasing it, and answers what
 // [Mutex.Adopt] needs in the process that takes it over within the TTL. The
-// lease ends here: its contexts are cancelled with cause ErrReleased.
+// lease ends here: its contexts are cancelled with cause ErrReleased. A lock
+// that was re-entered cannot be handed over (ErrInvalid).
 func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 	if err := l.Extend(ctx, 0); err != nil {
 		return "", fmt.Errorf("hand over: %w", err)
 	}
 	t, co := l.t, l.t.cl.co
 	co.mu.Lock()
-	defer co.unlock()
-	if t.err != nil {
-		return "", fmt.Errorf("hand over %q: %w", co.key.name, t.err)
+	defer co.mu.Unlock()
+	switch {
+	case t.err != nil:
+		return "", fmt.Errorf("hand over: %w", t.err)
+	case t.leases > 1:
+		return "", fmt.Errorf("hand over %q: %w: it was re-entered, %d leases hold it", co.key.name, ErrInvalid, t.leases)
+	case l.released.Swap(true):
+		return "", l.releasedErr()
 	}
-	l.released.Store(true)
-	co.dismiss(t)
-	return l.Claim(), nil
+	co.tell(t.opts, Event{Kind: Released, Claim: t.cl.id, Token: t.token, Held: time.Since(t.acquired)})
+	co.dismiss(t, ErrReleased)
+	return t.claim(), nil
 }
 
 // Unlock releases the lease and answers whether it held to this moment: nil,
 // or ErrLost if it had ended before (roll back, or compensate). A lease that
-// was unlocked before is ErrReleased; unlocking twice does no harm.
+// was unlocked before is ErrReleased, one of a closed client ErrClosed;
+// unlocking twice does no harm.
 //
 // It works under a cancelled context too. While the engine cannot be reached
-// it waits for two seconds at the most, answers nil if the lease was still
-// good, and goes on trying in the background until the claim has run out.
+// it waits for about two seconds at the most, answers nil if the lease was
+// still good, and goes on trying in the background until the claim has run
+// out.
 func (l *Lease) Unlock(ctx context.Context) error {
 	if l.released.Swap(true) {
 		return l.releasedErr()
 	}
-	t, co := l.t, l.t.cl.co
+	t, cl, co := l.t, l.t.cl, l.t.cl.co
 	now := time.Now()
 	co.mu.Lock()
 	t.checkExpired(now)
 	if t.leases--; t.err != nil || t.leases > 0 {
-		defer co.unlock()
-		if t.cl.stuck && t.leases == 0 {
-			t.cl.leaveSoon(t.token, 0)
+		defer co.mu.Unlock()
+		if cl.stuck && t.leases == 0 {
+			cl.leaveSoon(t.token, 0)
 		}
 		return t.err
 	}
-	co.tell(t.opts, Event{Kind: Released, Claim: t.cl.id, Token: t.token, Held: now.Sub(t.acquired)})
-	linger := max(0, t.opts.MinHold-now.Sub(t.acquired))
+	co.tell(t.opts, Event{Kind: Released, Claim: cl.id, Token: t.token, Held: now.Sub(t.acquired)})
+	linger := t.linger(now)
 	if linger == 0 && co.pass(t, now) {
-		t.finish(ErrReleased)
-		co.unlock()
+		co.mu.Unlock()
 		return nil
 	}
-	cl := t.cl
-	co.dismiss(t)
-	co.unlock()
+	co.dismiss(t, ErrReleased)
+	co.mu.Unlock()
 
 	ctx, cancel := co.core.unlock.bound(context.WithoutCancel(ctx), cl.ttl)
 	defer cancel()
 	known, err := cl.leave(ctx, t.token, linger)
-	if err != nil {
-		t.opts.tell(Event{Kind: Retrying, Name: co.key.name, Claim: cl.id, Token: t.token, Attempt: 1, Err: err})
+	if err != nil || cl.unanswered {
 		co.mu.Lock()
+		if err != nil {
+			co.tell(t.opts, Event{Kind: Retrying, Claim: cl.id, Token: t.token, Attempt: 1, Err: err})
+		}
 		cl.leaveSoon(t.token, linger)
-		co.unlock()
+		co.mu.Unlock()
 	}
 	if !known {
 		return fmt.Errorf("unlock %q, token %d: %w: the engine no longer knew the claim", co.key.name, t.token, ErrLost)
@@ -251,23 +299,27 @@ func (l *Lease) releasedErr() error {
 	return fmt.Errorf("lock %q, token %d: %w", l.Name(), l.t.token, ErrReleased)
 }
 
-// again answers one more lease of the tenure, or nil if it is over.
-func (t *tenure) again() *Lease {
+// reenter tells whether the tenure holds, and answers one more lease of it if
+// that is allowed.
+func (t *tenure) reenter(allowed bool) (l *Lease, alive bool) {
 	t.cl.co.mu.Lock()
-	defer t.cl.co.unlock()
+	defer t.cl.co.mu.Unlock()
 	t.checkExpired(time.Now())
 	if t.err != nil || t.leases == 0 {
-		return nil
+		return nil, false
+	}
+	if !allowed {
+		return nil, true
 	}
 	t.leases++
-	return &Lease{t: t}
+	return &Lease{t: t}, true
 }
 
 // checkExpired ends the tenure if its time has passed, in case the keeper has
 // not come to it yet.
 func (t *tenure) checkExpired(now time.Time) {
 	if t.err == nil {
-		t.cl.checkExpired(now, t.cl.co.core.keeper.sleptLately())
+		t.cl.checkExpired(now, t.cl.co.core.keeper.sleptBy(now))
 	}
 }
 
@@ -276,6 +328,7 @@ func (t *tenure) finish(err error) {
 	if t.err != nil {
 		return
 	}
+	t.ended = t.deadline()
 	t.err = err
 	if t.lost != nil && err != ErrReleased {
 		close(t.lost)
@@ -283,5 +336,5 @@ func (t *tenure) finish(err error) {
 	for c := range t.contexts {
 		c.cancel(err)
 	}
-	t.cl.co.core.leave(t.cl.co)
+	t.cl.co.core.release(t.cl.co)
 }

@@ -259,9 +259,8 @@ func TestNoRenewal(t *testing.T) {
 	})
 }
 
-// TestExtendShorter: a lease that was made shorter ends before the store lets
-// others in.
-func TestExtendShorter(t *testing.T) {
+// TestExtendNeverShortens: nobody may hold while the lease says that it holds.
+func TestExtendNeverShortens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, &pawl.Options{TTL: time.Hour, NoRenewal: true})
@@ -269,8 +268,12 @@ func TestExtendShorter(t *testing.T) {
 		if err := l.Extend(t.Context(), 2*time.Second); err != nil {
 			t.Fatal(err)
 		}
+		start := time.Now()
 		next := lock(t, newClient(t, store, nil).Mutex("x"))
 		want(t, l.Err(), pawl.ErrLost)
+		if d := time.Since(start); d < 59*time.Minute {
+			t.Errorf("another holds after %v", d)
+		}
 		unlock(t, next)
 		want(t, l.Extend(t.Context(), time.Microsecond), pawl.ErrInvalid)
 	})
@@ -423,8 +426,9 @@ func TestObserver(t *testing.T) {
 	}
 	unlock(t, first)
 	unlock(t, <-done)
-	mu.Lock()
-	defer mu.Unlock()
+	if err := c.Close(t.Context()); err != nil { // after the last event
+		t.Error(err)
+	}
 	if got := strings.Join(kinds, " "); got != "waiting acquired released" {
 		t.Errorf("observed: %s", got)
 	}

@@ -2,17 +2,18 @@ package pawl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pawl-go/pawl/driver"
 )
 
 // Mutex is a lock that one lease holds at a time. It is a name and options
 // only: making one costs nothing, and two of the same name are the same lock.
-// Who comes first is served first, over all processes.
+// Processes are served in the order in which they came, and so are the
+// goroutines of each; see docs/GUARANTEES.md for how the two go together.
 type Mutex struct {
 	client *Client
 	name   string
@@ -37,7 +38,8 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.lock(ctx, f
 
 // TryLock takes the mutex if it is free, without waiting for others. If not,
 // the error is a *[HeldError], which matches ErrHeld and says who holds it.
-// An engine that cannot be reached is another error.
+// An engine that cannot be reached is another error, after ten seconds at the
+// most.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.lock(ctx, true) }
 
 // Do runs f while it holds the mutex, with the context of the lease, and
@@ -59,7 +61,8 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) (err 
 // Adopt takes over a lease from another process, or another client, by its
 // [Lease.Claim], and renews it from now on. The other one must have given it
 // up with [Lease.HandOver], or both hold it. A lease that ended meanwhile is
-// ErrLost.
+// ErrLost. An engine that does not answer is another error, after ten seconds
+// at the most; trying again does no harm.
 func (m *Mutex) Adopt(ctx context.Context, claim string) (*Lease, error) {
 	id, tok, _ := strings.Cut(claim, ".")
 	token, err := strconv.ParseInt(tok, 10, 64)
@@ -82,11 +85,10 @@ func (m *Mutex) lock(ctx context.Context, try bool) (*Lease, error) {
 		return nil, err
 	}
 	if t := held(ctx, m.client.core, m.name); t != nil {
-		if m.client.opts.Reentrant {
-			if lease := t.again(); lease != nil {
-				return lease, nil
-			}
-		} else if !try {
+		switch lease, alive := t.reenter(m.client.opts.Reentrant); {
+		case lease != nil:
+			return lease, nil
+		case alive && !try:
 			return nil, fmt.Errorf("lock %q: %w", m.name, ErrDeadlock)
 		}
 	}
@@ -98,7 +100,7 @@ func (m *Mutex) lock(ctx context.Context, try bool) (*Lease, error) {
 // key checks everything that can be checked before any I/O.
 func (m *Mutex) key(ctx context.Context) (k cohortKey, err error) {
 	if err = ctx.Err(); err != nil {
-		return k, &waitError{name: m.name, cause: context.Cause(ctx)}
+		return k, fmt.Errorf("lock %q: the context was over before: %w", m.name, errors.Join(err, ifOther(context.Cause(ctx), err)))
 	}
 	if err = driver.CheckName(m.name); err != nil {
 		return k, err
@@ -113,16 +115,14 @@ func (m *Mutex) key(ctx context.Context) (k cohortKey, err error) {
 // acquire makes a lease of what get answers for the key's cohort.
 func (c *core) acquire(key cohortKey, opts *Options, get func(*cohort) (*tenure, error)) (*Lease, error) {
 	c.start()
-	asked := time.Now()
 	co, err := c.cohort(key)
 	if err != nil {
 		return nil, err
 	}
 	t, err := get(co)
 	if err != nil {
-		c.leave(co)
+		c.release(co)
 		return nil, err
 	}
-	opts.tell(Event{Kind: Acquired, Name: key.name, Claim: t.cl.id, Token: t.token, Waited: time.Since(asked)})
 	return &Lease{t: t}, nil
 }

@@ -1,14 +1,16 @@
 package pawl
 
 import (
+	"sync"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Observer is told what happens to the locks of a client. It is called from
-// the goroutine where it happens and must return quickly; it may be called
-// from several at once. It must not call the client.
+// Observer is told what happens to the locks of a client: one event at a time,
+// in order, by a goroutine of the client's. If it is slow, events pile up, but
+// locks do not wait for it. Close returns after the last event. Observers of
+// one client must not call its Close.
 type Observer func(Event)
 
 // EventKind is what happened.
@@ -20,9 +22,10 @@ const (
 	Waiting EventKind = iota
 	// Acquired: a lease was granted, after Waited.
 	Acquired
-	// Released: a lease was unlocked, after Held.
+	// Released: a lease was given up, after Held: by Unlock, HandOver, or
+	// Close (then Err is ErrClosed).
 	Released
-	// Lost: a lease ended before it was unlocked; Err says why.
+	// Lost: a lease ended before it was given up; Err says why.
 	Lost
 	// Retrying: a request failed with Err and will be repeated; Attempt counts
 	// the failures in a row.
@@ -38,17 +41,48 @@ type Event struct {
 	Kind    EventKind
 	Name    string
 	Claim   string        // id of the claim
-	Token   int64         // Acquired, Released, Lost
+	Token   int64         // of the lease, if there is one
 	Waited  time.Duration // Acquired: since Lock was called
 	Held    time.Duration // Released, Lost: since the grant
 	Ahead   int           // Waiting: claims that wait in front of this one
 	Blocker *driver.Entry // Waiting: a holder in the way, if known
 	Attempt int           // Retrying
-	Err     error         // Lost, Retrying
+	Err     error         // Released, Lost, Retrying
 }
 
-func (o *Options) tell(e Event) {
-	if o.Observer != nil {
-		o.Observer(e)
+// observed is the events that observers have not been told yet.
+type observed struct {
+	eventMu sync.Mutex
+	events  []func()
+	telling bool // a goroutine is at it
+}
+
+// tell has the observer told. It may be called with any lock held but core's
+// and the keeper's.
+func (c *core) tell(o *Options, e Event) {
+	if o.Observer == nil {
+		return
+	}
+	c.eventMu.Lock()
+	defer c.eventMu.Unlock()
+	c.events = append(c.events, func() { o.Observer(e) })
+	if !c.telling {
+		c.telling = c.spawn(c.tellAll)
+	}
+}
+
+func (c *core) tellAll() {
+	for {
+		c.eventMu.Lock()
+		events := c.events
+		c.events = nil
+		c.telling = len(events) > 0
+		c.eventMu.Unlock()
+		if len(events) == 0 {
+			return
+		}
+		for _, tell := range events {
+			tell()
+		}
 	}
 }

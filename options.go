@@ -28,8 +28,9 @@ type Options struct {
 	MaxHold time.Duration
 
 	// MinHold keeps the lock taken for that long after the grant, even if it
-	// is released earlier or the process ends: for schedulers on machines
-	// whose clocks differ. Unlock does not wait for it.
+	// is released earlier, and also if the process ends after that: for
+	// schedulers on machines whose clocks differ. Unlock does not wait for it.
+	// A process that is killed before it unlocks costs the TTL, as ever.
 	MinHold time.Duration
 
 	// Reentrant lets Lock succeed again when called with a context of a lease
@@ -55,8 +56,8 @@ type Options struct {
 	Observer Observer
 }
 
-// over fills o's zero fields from base.
-func (o Options) over(base Options) Options {
+// merge fills o's zero fields from base.
+func (o Options) merge(base Options) Options {
 	o.TTL = either(o.TTL, base.TTL)
 	o.NoRenewal = o.NoRenewal || base.NoRenewal
 	o.MaxHold = either(o.MaxHold, base.MaxHold)

@@ -23,10 +23,13 @@ type term struct {
 // bound answers ctx, made to end after most or p.d, whichever is less, or up to
 // a quarter of p.d later.
 func (p *patience) bound(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	now := time.Now()
+	if end, ok := ctx.Deadline(); ok && end.Sub(now) <= p.d+p.d/4 {
+		return ctx, func() {}
+	}
 	if most < p.d || ctx.Done() != nil {
 		return context.WithTimeout(ctx, min(most, p.d))
 	}
-	now := time.Now()
 	t := p.latest.Load()
 	if t == nil || t.end.Sub(now) < p.d {
 		t = &term{end: now.Add(p.d + p.d/4)}

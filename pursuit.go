@@ -12,25 +12,24 @@ import (
 
 // pursue starts the goroutine that sees a claim through to its grant, or, when
 // it is abandoned, to its leave. It ends with that.
-func (co *cohort) pursue(cl *claim, attempt int, pause time.Duration) {
+func (co *cohort) pursue(cl *claim, pause time.Duration) {
 	ctx, cancel := context.WithCancel(co.core.ctx)
 	cl.stop, cl.pursued = cancel, true
 	started := co.core.spawn(func() {
 		defer cancel()
-		cl.run(ctx, attempt, pause)
+		cl.run(ctx, pause)
 	})
-	if !started {
+	if !started { // the client is closed
 		cancel()
 		cl.pursued = false
 		co.fail(ErrClosed)
-		cl.end()
 		co.drop(cl)
+		cl.end()
 	}
 }
 
-// run is the pursuit; attempt counts the failures in a row so far, and pause
-// is how long to wait after them.
-func (cl *claim) run(ctx context.Context, attempt int, pause time.Duration) {
+// run is the pursuit.
+func (cl *claim) run(ctx context.Context, pause time.Duration) {
 	co := cl.co
 	for {
 		if pause > 0 {
@@ -40,9 +39,9 @@ func (cl *claim) run(ctx context.Context, attempt int, pause time.Duration) {
 		state, id := cl.state, cl.id
 		if state == holding || state == over {
 			cl.pursued = false
-			leave := cl.left != nil
-			co.unlock()
-			if leave {
+			abandoned := cl.left != nil
+			co.mu.Unlock()
+			if abandoned {
 				cl.leaveBehind()
 			}
 			return
@@ -54,79 +53,132 @@ func (cl *claim) run(ctx context.Context, attempt int, pause time.Duration) {
 			slept time.Duration
 		)
 		if state == entering {
-			co.unlock()
+			co.mu.Unlock()
 			sent, slept, st, err = cl.enter(ctx, false)
 		} else {
 			wctx, cancel := context.WithCancel(ctx)
 			cl.wake = cancel
-			co.unlock()
-			st, err = co.core.store.Wait(wctx, driver.Ref{Name: co.key.name, ID: id, TTL: cl.ttl})
+			co.mu.Unlock()
+			st, err = co.core.store.Wait(wctx, driver.Ref{Name: co.key.name, ID: id})
 			cancel()
 		}
 		co.mu.Lock()
-		switch {
-		case cl.state != state || cl.id != id:
-			// The keeper was faster, or the claim was abandoned.
-			attempt, pause = 0, 0
-		case err != nil:
-			attempt++
-			pause = cl.stumble(attempt, err)
-		default:
-			attempt = 0
-			pause = cl.learn(sent, slept, st)
-		}
-		co.unlock()
+		pause = cl.take(state, id, sent, slept, st, err)
+		co.mu.Unlock()
 	}
 }
 
-// stumble deals with an error of the engine, and answers how long to wait
-// before the next attempt.
-func (cl *claim) stumble(attempt int, err error) (pause time.Duration) {
+// take takes over what the store answered to Enter or Wait while the claim was
+// in that state and had that id, and answers how long to wait before the next
+// request.
+func (cl *claim) take(state claimState, id string, sent time.Time, slept time.Duration, st driver.Status, err error) (pause time.Duration) {
 	co := cl.co
-	if driver.IsPermanent(err) {
-		co.fail(err)
-	} else {
-		pause = co.failed(cl, attempt, err)
+	if cl.state != state || cl.id != id {
+		return 0 // the keeper was faster, or the claim was abandoned
 	}
-	if co.waiters.Len() == 0 {
-		co.drop(cl)
-		cl.abandon()
+	if err == nil && state == entering && st.State == driver.Gone {
+		err = errors.New("the engine forgot the claim at once")
 	}
-	return pause
-}
-
-// learn takes over what the store answered to a claim that is entering or
-// waiting.
-func (cl *claim) learn(sent time.Time, slept time.Duration, st driver.Status) (pause time.Duration) {
-	co := cl.co
+	if err != nil {
+		return cl.stumble(err)
+	}
 	if !st.Deadline.IsZero() {
 		cl.renewedAt(sent, slept, st)
 	}
-	switch {
-	case st.State == driver.Holding && cl.remaining(time.Now(), co.core.keeper.sleptLately()) < cl.ttl/4:
-		// The grant may be an old one, of a claim that has run out since, if
-		// this process was paused: renewing it tells.
-		co.queued(cl, sent, slept, driver.Status{State: driver.Waiting, Ahead: cl.ahead, Deadline: st.Deadline})
-		cl.hurried, cl.renewAt = true, time.Now()
-		co.core.keeper.watch(cl)
-		return cl.ttl / 50
-	case st.State == driver.Holding:
+	for _, w := range co.all() {
+		w.failures = 0
+	}
+	switch st.State {
+	case driver.Holding:
 		co.granted(cl, st)
-	case st.State == driver.Waiting:
-		co.queued(cl, sent, slept, st)
+		if cl.state == waiting { // see granted
+			return cl.ttl / 50
+		}
+	case driver.Waiting:
+		cl.queued(st)
+	case driver.Refused: // it is not in the store
+		cl.blocker = st.Blocker
+		co.refuse()
+		co.drop(cl)
+		cl.end()
+		co.plan()
 	default:
-		cl.again()
+		cl.startOver()
 	}
 	return 0
 }
 
-// again makes a claim of one that the store no longer knows: it has run out,
-// or the engine has lost its data. It gets a new id, for a late message about
-// the old one must not pass for news of this.
-func (cl *claim) again() {
+// queued notes that the claim stands in the store's queue.
+func (cl *claim) queued(st driver.Status) {
+	co := cl.co
+	if w := co.front(); w != nil && (cl.state == entering || st.Ahead != cl.ahead) {
+		co.tell(w.opts, Event{Kind: Waiting, Claim: cl.id, Ahead: st.Ahead, Blocker: st.Blocker})
+	}
+	co.engine = nil
+	cl.state, cl.ahead, cl.blocker = waiting, st.Ahead, st.Blocker
+	co.core.keeper.watch(cl)
+	co.refuse()
+	co.trim()
+}
+
+// stumble deals with an error of the engine, and answers how long to wait
+// before the next attempt: as long as the most eager waiter's Backoff says. A
+// waiter whose Backoff gives up gets the error, and so does one that only
+// tries. The cohort's mutex is released while the Backoffs, the user's code,
+// run.
+func (cl *claim) stumble(err error) (pause time.Duration) {
+	co := cl.co
+	if driver.IsPermanent(err) {
+		co.fail(err)
+		if cl.state == entering {
+			co.drop(cl)
+			cl.end() // it is not in the store
+		}
+		co.trim()
+		return 0
+	}
+	co.engine = err
+	ws := co.all()
+	failures := make([]int, len(ws))
+	for i, w := range ws {
+		w.failures++
+		failures[i] = w.failures
+		if w.try {
+			co.serve(w, nil, fmt.Errorf("lock %q: %w", co.key.name, err))
+		} else if i == 0 {
+			co.tell(w.opts, Event{Kind: Retrying, Claim: cl.id, Attempt: w.failures, Err: err})
+		}
+	}
+	co.mu.Unlock()
+	pauses := make([]time.Duration, len(ws))
+	for i, w := range ws {
+		pauses[i] = -1
+		if d, ok := w.opts.Backoff(failures[i], err); ok {
+			pauses[i] = max(d, 0)
+		}
+	}
+	co.mu.Lock()
+	pause = time.Hour
+	for i, w := range ws {
+		switch {
+		case w.at == nil:
+		case pauses[i] < 0:
+			co.serve(w, nil, fmt.Errorf("lock %q: gave up after %d attempts: %w", co.key.name, failures[i], err))
+		default:
+			pause = min(pause, pauses[i])
+		}
+	}
+	co.trim()
+	return pause
+}
+
+// startOver makes a new claim of one that the store no longer knows: it has
+// run out, or the engine has lost its data. It gets a new id, for a late
+// message about the old one must not pass for news of this.
+func (cl *claim) startOver() {
 	cl.co.core.unregister(cl)
 	cl.co.core.keeper.remove(cl)
-	cl.id, cl.state, cl.ahead = driver.NewID(), entering, -1
+	cl.id, cl.state = driver.NewID(), entering
 	cl.unanswered, cl.hurried, cl.renewing, cl.wanted = false, false, false, false
 	cl.co.core.register(cl)
 	if cl.wake != nil {
@@ -134,45 +186,51 @@ func (cl *claim) again() {
 	}
 }
 
-// renewed takes over the answer to a renewal.
-func (cl *claim) renewed(ttl time.Duration, sent time.Time, slept time.Duration, st driver.Status, err error) {
+// renewed takes over the answer to a renewal that was sent at that time.
+func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, err error) {
 	co := cl.co
 	if cl.state != waiting && cl.state != holding {
 		return
 	}
-	if ttl > cl.ttl {
-		st.Deadline = time.Time{} // it has been shortened since
-	}
 	switch {
 	case err != nil:
 		cl.failing = err
+		cl.failures++
 		if cl.state == waiting {
 			co.engine = err
+		} else {
+			co.tell(cl.tenure.opts, Event{Kind: Retrying, Claim: cl.id, Token: cl.tenure.token, Attempt: cl.failures, Err: err})
 		}
+		cl.hurried = cl.hurried || cl.fresh
 		cl.renewAt = time.Now().Add(min(max(cl.ttl/30, 5*time.Millisecond), time.Second))
-	case st.State == driver.Gone && cl.state == holding:
-		co.lose(cl, errors.New("the engine no longer knows the claim"))
+		co.core.keeper.watch(cl)
+		return
+	case st.State == driver.Gone && cl.state == waiting:
+		cl.startOver()
 		return
 	case st.State == driver.Gone:
-		cl.again()
+		co.lose(cl, errors.New("the engine no longer knows the claim"))
 		return
-	default:
-		cl.renewedAt(sent, slept, st)
-		switch {
-		case st.State == driver.Holding && cl.state == waiting:
-			co.granted(cl, st)
-		case st.State == driver.Holding:
-			// An answer may be older than a notice: it does not take that back.
-			cl.want(cl.wanted || st.Behind > 0)
-			co.plan()
-		case cl.state == waiting:
-			co.queued(cl, sent, slept, st)
-		}
+	case cl.state == holding && sent.After(cl.since) && (st.State != driver.Holding || st.Token > cl.token):
+		co.lose(cl, errors.New("the engine has gone back to an older state"))
+		return
 	}
+	cl.renewedAt(sent, slept, st)
+	cl.fresh = false
 	if cl.hurried {
 		cl.renewAt = time.Now()
 	}
-	co.core.keeper.watch(cl)
+	switch {
+	case cl.state == holding:
+		// An answer may be older than a notice: it does not take that back.
+		cl.want(cl.wanted || st.Behind > 0)
+		co.plan()
+		co.core.keeper.watch(cl)
+	case st.State == driver.Holding:
+		co.granted(cl, st)
+	default:
+		cl.queued(st)
+	}
 }
 
 // checkExpired ends the tenure if its time has passed.
@@ -188,7 +246,7 @@ func (cl *claim) checkExpired(now time.Time, slept time.Duration) {
 			why = errors.New("its TTL has passed")
 		}
 		cl.co.lose(cl, why)
-	case !t.limit.IsZero() && !now.Before(t.limit):
+	case !t.maxHoldEnds.IsZero() && !now.Before(t.maxHoldEnds):
 		cl.stuck = true
 		cl.co.lose(cl, fmt.Errorf("MaxHold of %v has passed", t.opts.MaxHold))
 	}

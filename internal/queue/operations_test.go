@@ -51,7 +51,7 @@ func (m *machine) enter(t *rapid.T) {
 			return
 		case old != nil:
 			want := *old
-			want.Expires = m.now + ttl
+			want.Expires = max(old.Expires, m.now+ttl)
 			if st != stateOf(old) || err != nil || *now != want {
 				t.Fatalf("repeated Enter of %+v: %v, %v, %+v", old, st, err, now)
 			}
@@ -94,7 +94,7 @@ func (m *machine) renew(t *rapid.T) {
 			}
 			return
 		}
-		if st != stateOf(old) || now.Expires != m.now+ttl || now.Holding() && now.Used < used {
+		if st != stateOf(old) || now.Expires != max(old.Expires, m.now+ttl) || now.Holding() && now.Used < used {
 			t.Fatalf("Renew of %+v: %v, %+v", old, st, now)
 		}
 		m.extend(now)

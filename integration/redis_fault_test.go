@@ -417,7 +417,9 @@ func TestRedisStopped(t *testing.T) {
 						defer cancel()
 						start := time.Now()
 						err := call(ctx)
-						if d := time.Since(start); d > 4*time.Second || !errors.Is(err, end) {
+						// One that shares a connection with one that gave up may end earlier.
+						early := err != nil && strings.Contains(err.Error(), "did not answer in time")
+						if d := time.Since(start); d > 4*time.Second || !early && !errors.Is(err, end) {
 							t.Errorf("%s, %s: after %v: %v; want %v after 300 ms", what, name, d, err, end)
 						}
 					})

@@ -8,7 +8,8 @@ import (
 
 // Conn is what the store needs of a client of Redis: an adapter for another
 // client has these five methods. All may be called from several goroutines at
-// once, and end when their context does, whatever the server does.
+// once, and end when their context does, whatever the server does (a second of
+// grace after a cancellation, not after a deadline).
 //
 // A reply that is an error is answered as a [*ServerError]; every other error
 // is taken for a fault of the connection, after which the outcome is unknown.

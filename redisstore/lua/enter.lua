@@ -5,31 +5,31 @@
 -- here: to print one costs as much as a command. Claims that may live long go
 -- the other way, so that leaving lets the keys vanish earlier.
 local call, key, units, ttl = redis.call, KEYS[1], ARGV[2], ARGV[4]
-local m = call('HMGET', key, 'last', 'x', 's')
-if (not m[3] or m[3] == ARGV[3] .. ' 0 0 0 0 0 0  ') and (m[1] or 0) + 0 < now and ttl + 0 <= 600000000 then
+local s = call('HGET', key, 's')
+local last, x, rest = 0, 0
+if s then last, x, rest = string.match(s, '^(%d+) (%d+) (.*)$') end
+if (not s or rest == ARGV[3] .. ' 0 0 0 0 0 0  ') and last + 0 < now and ttl + 0 <= 600000000 then
   local stamp = t[1] .. (#t[2] == 6 and t[2] or string.sub('00000' .. t[2], -6))
-  call('HSET', key, 'last', stamp, 's', ARGV[3] .. ' ' .. units .. ' 0 0 0 0 0  ', ARGV[1],
-    units .. ' ' .. ARGV[5] .. ' 0 ' .. stamp .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. stamp .. ' 0 ' .. stamp .. ' ' .. ARGV[6])
-  if (m[2] or 0) - ttl - 60000000 < now then
-    local x = now + ttl + 120000000
-    call('HSET', key, 'x', x)
-    call('PEXPIREAT', key, math.ceil(x / 1000))
-  end
+  local ends = x
+  if x - ttl - 60000000 < now then ends = string.format('%.0f', now + ttl + 120000000) end
+  call('HSET', key, 's', stamp .. ' ' .. ends .. ' ' .. ARGV[3] .. ' ' .. units .. ' 0 0 0 0 0  ' .. ARGV[1] .. ' '
+    .. units .. ' ' .. ARGV[5] .. ' 0 ' .. stamp .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. stamp .. ' 0 ' .. stamp .. ' ' .. ARGV[6])
+  if ends ~= x then call('PEXPIREAT', key, math.ceil(ends / 1000)) end
   return 'h ' .. stamp .. (units == ARGV[3] and ' 0 1' or ' 0 0')
 end
 
 -- All is held and others wait already: nothing happens but that one more does.
-if m[3] and ARGV[5] == '-' and not ARGV[7] then
-  local limit, used, n, o, seq, min, b, h = string.match(m[3], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*) $')
+if rest and ARGV[5] == '-' and not ARGV[7] then
+  local limit, used, n, o, seq, min, b, h = string.match(rest, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*) $')
   local ends = now + ttl
   if limit == ARGV[3] and used == limit and n ~= '0' and h ~= '' and now < min + 0
-    and ends >= min + 0 and ends + 60000000 <= m[2] + 0 then
+    and ends >= min + 0 and ends + 60000000 <= x + 0 then
     local c = call('HMGET', key, ARGV[1], h)
     local granted = c[2] and string.match(c[2], '^%d+ %S+ %d+ %d+ %d+ (%d+) ')
     if not c[1] and granted and granted ~= '0' then
       local stamp = t[1] .. (#t[2] == 6 and t[2] or string.sub('00000' .. t[2], -6))
       seq = seq + 1
-      call('HSET', key, 's', limit .. ' ' .. used .. ' ' .. n + 1 .. ' ' .. o .. ' ' .. seq .. ' ' .. min .. ' ' .. b
+      call('HSET', key, 's', last .. ' ' .. x .. ' ' .. limit .. ' ' .. used .. ' ' .. n + 1 .. ' ' .. o .. ' ' .. seq .. ' ' .. min .. ' ' .. b
         .. ' ' .. h .. ' ', ARGV[1], units .. ' - 0 ' .. stamp .. ' ' .. ttl .. ' 0 0 ' .. seq .. ' ' .. stamp .. ' ' .. ARGV[6])
       call('ZADD', KEYS[2], seq, ARGV[1])
       return 'w ' .. n .. ' ' .. stamp .. ' ' .. min .. ' ' .. h .. ' ' .. c[2]
@@ -41,10 +41,10 @@ end
 
 local want
 units, want = tonumber(units), tonumber(ARGV[3])
-load(key, KEYS[2], ARGV[1], m)
+load(key, KEYS[2], ARGV[1], s)
 advance()
 local box, owner = string.match(ARGV[6], '^(%S+) (.*)$')
-local text = call('HGET', K, id)
+local text = id == sole and soletext or call('HGET', K, id)
 if text and not marked(text) then
   local c = parse(id, text)
   if c.linger then return done('g') end -- nobody owns it any more
@@ -68,7 +68,7 @@ end
 limit, seq, dirty = want, seq + 1, true
 local c = {id = id, units = units, flags = ARGV[5], spoke = '0', held = false, granted = '0', token = '0',
   seq = seq, arrived = stamp, box = box, owner = owner, over = over, linger = false}
-renew(c, ttl)
+span(c, ttl)
 if fits and not queued then
   draw(c)
   used = used + units

@@ -2,7 +2,7 @@
 
 -- include machine
 
-load(KEYS[1], KEYS[2], '', redis.call('HMGET', KEYS[1], 'last', 'x', 's'))
+load(KEYS[1], KEYS[2], '', redis.call('HGET', KEYS[1], 's'))
 advance()
 local changed = dirty
 if used + n == 0 then return done(num(now) .. ' 0') end

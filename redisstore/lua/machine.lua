@@ -1,22 +1,25 @@
 -- The rules of package queue (internal/queue), on one name at a time.
 --
--- The hash K holds the state of the queue in the fields last, x and s, and every
--- claim in a field named after its id, which has 8 characters or more. The zset
--- Q holds the ids of waiting claims in order of arrival; it exists only while
--- somebody waits. The claims are the truth: scan makes s and Q anew from them. A
--- field named after an id may also be the mark of a claim that must not enter
--- any more, see bar. Times are microseconds of the server's clock.
+-- The hash K holds the state of the queue in the field s, and every claim in a
+-- field named after its id, which has 8 characters or more; or, which costs less,
+-- one claim that is alone at the end of s. The zset Q holds the ids of waiting
+-- claims in order of arrival; it exists only while somebody waits. The claims are
+-- the truth: scan makes the rest of s and Q anew from them. A field named after
+-- an id may also be the mark of a claim that must not enter any more, see bar.
+-- Times are microseconds of the server's clock.
 local K, Q, id           -- the name at hand, and the caller's claim
+-- The field s: these with a blank after each, then nothing or the claim that is
+-- alone: id, blank, text. In a queue that is empty, or has one such claim, all
+-- from n on but b are 0 or nothing; entering and leaving count on that.
 local last               -- as in package queue
 local x                  -- when the keys run out
--- And s, these with a blank after each. In a queue that is empty, all but limit
--- and b are 0 or nothing; the scripts for entering and leaving count on that.
 local limit              -- as in package queue
 local used, n, o         -- units held, claims that wait, of those with overtake
 local seq                -- of the latest arrival
 local min                -- no claim runs out before this; too low is right, too
 local b                  -- when the first mark may go; 0 if there are none
 local h                  -- a claim that holds, or held, or nothing
+local sole, soletext     -- the claim in s, until it is put into a field of its own
 local dirty, post        -- unsaved; messages to send
 local mine               -- the caller's claim, if it was granted just now
 local grant
@@ -26,13 +29,14 @@ local wide = string.format('%d', 2 ^ 52) == '4503599627370496'
 local function num(v) return string.format(wide and '%d' or '%.0f', v) end
 local stamp = t[1] .. string.sub('00000' .. t[2], -6) -- now, as text
 
--- load takes up a queue; m is its last, x and s.
-local function load(k, q, claim, m)
+-- load takes up a queue; s is that field.
+local function load(k, q, claim, s)
   K, Q, id, dirty, post, mine = k, q, claim, false, {}, nil
-  last, x = tonumber(m[1]) or 0, tonumber(m[2]) or 0
-  limit, used, n, o, seq, min, b, h = string.match(m[3] or '0 0 0 0 0 0 0  ',
-    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*) $')
-  if not limit then error('pawl: cannot read the state of ' .. K) end
+  last, x, limit, used, n, o, seq, min, b, h, sole = string.match(s or '0 0 0 0 0 0 0 0 0  ',
+    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*) (.*)$')
+  if not last then error('pawl: cannot read the state of ' .. K) end
+  sole, soletext = string.match(sole, '^(%S+) (.*)$')
+  last, x = tonumber(last), tonumber(x)
   limit, used, n, o = tonumber(limit), tonumber(used), tonumber(n), tonumber(o)
   seq, min, b = tonumber(seq), tonumber(min), tonumber(b)
 end
@@ -42,9 +46,9 @@ end
 local function done(reply)
   if dirty then
     if used + n == 0 then seq, min, h = 0, 0, '' end
-    redis.call('HSET', K, 'last', last, 'x', x, 's', string.format(
-      wide and '%d %d %d %d %d %d %d %s ' or '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %s ',
-      limit, used, n, o, seq, min, b, h))
+    if soletext then redis.call('HSET', K, sole, soletext) end
+    redis.call('HSET', K, 's', string.format(wide and '%d %d %d %d %d %d %d %d %d %s '
+      or '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s ', last, x, limit, used, n, o, seq, min, b, h))
   end
   for i = 1, #post do
     local c, text = post[i][1], post[i][2]
@@ -80,9 +84,14 @@ local function pack(c)
     .. c.token .. ' ' .. c.seq .. ' ' .. c.arrived .. ' ' .. c.box .. ' ' .. c.owner
 end
 
--- renew lets c live for ttl, a text, from now.
-local function renew(c, ttl)
+-- span lets c live for ttl, a text, from now.
+local function span(c, ttl)
   c.at, c.ttl, c.exp = stamp, ttl, now + ttl
+end
+
+-- renew does so unless that is less than c has: requests may overtake each other.
+local function renew(c, ttl)
+  if now + ttl > c.exp then span(c, ttl) end
 end
 
 -- speak notes a token, a text, that the owner of c spoke of.
@@ -90,12 +99,15 @@ local function speak(c, token)
   if token + 0 > c.spoke + 0 then c.spoke = token end
 end
 
-local function put(c) redis.call('HSET', K, c.id, pack(c)) end
+local function put(c)
+  redis.call('HSET', K, c.id, pack(c))
+  if c.id == sole then soletext, dirty = nil, true end
+end
 
 local function marked(s) return string.sub(s, 1, 5) == 'left ' end
 
 local function claim(cid)
-  local s = redis.call('HGET', K, cid)
+  local s = cid == sole and soletext or redis.call('HGET', K, cid)
   return s and not marked(s) and parse(cid, s) or nil
 end
 
@@ -136,6 +148,7 @@ end
 local function remove(c)
   redis.call('HDEL', K, c.id)
   dirty = true
+  if c.id == sole then soletext = nil end
   if c.held then
     used = used - c.units
   else
@@ -149,6 +162,7 @@ end
 -- and how many have.
 local function scan()
   local all, kept, gone = redis.call('HGETALL', K), {}, {}
+  if soletext then all[#all + 1], all[#all + 2] = sole, soletext end
   used, n, o, min, b, dirty = 0, 0, 0, 0, 0, true
   for i = 1, #all, 2 do
     if #all[i] > 7 and marked(all[i + 1]) then
@@ -178,6 +192,7 @@ local function scan()
   table.sort(kept, function(a, b) return a.seq + 0 < b.seq + 0 end)
   for i = 1, #gone do
     redis.call('HDEL', K, gone[i].id)
+    if gone[i].id == sole then soletext = nil end
     if not gone[i].held then redis.call('ZREM', Q, gone[i].id) end
   end
   if redis.call('ZCARD', Q) ~= n then -- the server has evicted one of the keys
@@ -282,7 +297,7 @@ end
 -- blocker answers id and text of a claim other than the caller's that holds.
 local function blocker()
   if used == 0 then return '' end
-  local s = h ~= '' and h ~= id and redis.call('HGET', K, h)
+  local s = h ~= '' and h ~= id and redis.call('HGET', K, h) -- never the sole claim
   local granted = s and not marked(s) and string.match(s, '^%d+ %S+ %d+ %d+ %d+ (%d+) ')
   if granted and granted ~= '0' then return h .. ' ' .. s end
   local best

@@ -2,7 +2,7 @@
 
 -- include machine
 
-load(KEYS[1], KEYS[2], ARGV[1], redis.call('HMGET', KEYS[1], 'last', 'x', 's'))
+load(KEYS[1], KEYS[2], ARGV[1], redis.call('HGET', KEYS[1], 's'))
 advance()
 local c, units = claim(id), tonumber(ARGV[2])
 if not c or c.linger then return done('g') end

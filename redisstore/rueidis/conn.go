@@ -23,8 +23,6 @@ type conn struct {
 	streak  atomic.Int64
 	success atomic.Int64 // nanoseconds since start
 	start   time.Time
-
-	underWay atomic.Int64 // calls
 }
 
 // newConn makes the adapter; end is called when it is closed.
@@ -36,13 +34,6 @@ func newConn(client rueidis.Client, end func()) *conn {
 	})
 	return c
 }
-
-// endless hides the deadline of a context, not its end. The client turns a
-// deadline into that of the connection, and breaks it for everybody when it
-// passes; without one it leaves the call when the context ends.
-type endless struct{ context.Context }
-
-func (endless) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Bounds for proven. A client opens up to four connections and picks one at
 // random.
@@ -56,18 +47,42 @@ func (c *conn) proven() bool {
 	return c.streak.Load() >= enough && time.Since(c.start)-time.Duration(c.success.Load()) < recent
 }
 
+// bounded is a context whose deadline is near. A call that is alone is written
+// and read by its own goroutine, which is the fastest way; the client takes it
+// only for a context with a deadline, which becomes that of the connection, and
+// then does not see that the context was cancelled. So a call that is under way
+// when a proven server stops to answer may end that much late, but no other is.
+type bounded struct {
+	context.Context
+	deadline time.Time
+}
+
+const bound = time.Second
+
+var errNoAnswer = errors.New("the server did not answer in time")
+
+func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
+
 func (c *conn) Script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
-	// A call that is alone goes by guard: the client then writes and reads for
-	// it directly, which it does not for a context that can end.
-	alone := c.underWay.Add(1) == 1
-	defer c.underWay.Add(-1)
-	if ctx.Done() == nil {
-		return c.script(ctx, s, keys, args)
+	if !c.proven() {
+		return guard(ctx, c.closed, func(ctx context.Context) (string, error) { return c.script(ctx, s, keys, args) })
 	}
-	if !alone && c.proven() {
-		return c.script(endless{ctx}, s, keys, args)
+	near := &bounded{ctx, time.Now().Add(bound)}
+	own, ok := ctx.Deadline()
+	if ok && own.Before(near.deadline) {
+		near.deadline = own
 	}
-	return guard(ctx, c.closed, func(ctx context.Context) (string, error) { return c.script(ctx, s, keys, args) })
+	reply, err := c.script(near, s, keys, args)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case errors.Is(err, context.DeadlineExceeded) && ok && !time.Now().Before(own): // ctx's own timer is late
+		return "", context.DeadlineExceeded
+	case errors.Is(err, context.DeadlineExceeded): // of this call, or of one that shared the connection
+		return "", errNoAnswer
+	}
+	return reply, err
 }
 
 // guard ends when ctx does, also where f does not: while the client connects it
@@ -135,7 +150,7 @@ func (c *conn) Subscribe(ctx context.Context, channel string, up func(), message
 		},
 		OnMessage: func(m rueidis.PubSubMessage) { message(m.Message) },
 	})
-	if err := d.Do(endless{ctx}, d.B().Subscribe().Channel(channel).Build()).Error(); err != nil {
+	if err := d.Do(ctx, d.B().Subscribe().Channel(channel).Build()).Error(); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", channel, convert(err))
 	}
 	select {

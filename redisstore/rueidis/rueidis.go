@@ -23,8 +23,9 @@ import (
 //
 // The client must talk to one server, also by way of Sentinel: one of a
 // cluster is an error that is driver.ErrUnsupported. Its settings decide how
-// soon a dead connection is noticed (Dialer.KeepAlive, ConnWriteTimeout); no
-// call outlives its context for that.
+// soon a dead connection is noticed (Dialer.KeepAlive, ConnWriteTimeout). Calls
+// end with their context all the same; one that is cancelled in the moment in
+// which the server stops to answer, up to a second later.
 func New(client rueidis.Client, o *redisstore.Options) (*redisstore.Store, error) {
 	c, err := NewConn(client)
 	if err != nil {

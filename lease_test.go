@@ -106,15 +106,17 @@ func TestUnlock(t *testing.T) {
 		// The reply is lost; the repeat finds nothing.
 		l := lock(t, c.Mutex("x"))
 		lose := true
-		f.after = func(op string) error {
-			if op == "leave" && lose {
-				lose = false
-				return errNetwork
+		f.set(func() {
+			f.after = func(op string) error {
+				if op == "leave" && lose {
+					lose = false
+					return errNetwork
+				}
+				return nil
 			}
-			return nil
-		}
+		})
 		unlock(t, l)
-		f.after = nil
+		f.set(func() { f.after = nil })
 
 		// The engine has forgotten it.
 		l = lock(t, c.Mutex("x"))

@@ -246,17 +246,19 @@ func TestGivingUpWhileCutOff(t *testing.T) {
 		f := &faulty{Store: store}
 		c := newClient(t, f, nil)
 		var late sync.WaitGroup
-		f.hook = func(op string) error {
-			if op == "enter" {
-				late.Go(func() {
-					time.Sleep(3 * time.Second)
-					store.Enter(context.Background(), driver.Claim{Name: "x", ID: f.entered, Units: 1, Limit: 1, TTL: pawl.DefaultTTL})
-				})
-				time.Sleep(2 * time.Second)
-				return context.DeadlineExceeded
+		f.set(func() {
+			f.hook = func(op string) error {
+				if op == "enter" {
+					late.Go(func() {
+						time.Sleep(3 * time.Second)
+						store.Enter(context.Background(), driver.Claim{Name: "x", ID: f.entered, Units: 1, Limit: 1, TTL: pawl.DefaultTTL})
+					})
+					time.Sleep(2 * time.Second)
+					return context.DeadlineExceeded
+				}
+				return nil
 			}
-			return nil
-		}
+		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := c.Mutex("x").Lock(ctx)

@@ -328,8 +328,7 @@ func TestHandOverInner(t *testing.T) {
 // An engine that answers Gone to every Enter is asked without a pause.
 type goneEnter struct {
 	driver.Store
-	n  atomic.Int64
-	on atomic.Bool
+	n atomic.Int64
 }
 
 func (g *goneEnter) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {

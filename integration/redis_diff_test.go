@@ -272,13 +272,17 @@ func (d *diff) compare(t *rapid.T) {
 	var state [9]int64 // last x limit used n o seq min b
 	if s := h["s"]; len(h) > 0 {
 		f := strings.SplitN(s, " ", 11)
+		switch f[0] {
+		case "f": // last x
+			f = []string{f[1], f[2] + "000000", "0", "0", "0", "0", "0", "0", "0"}
+		case "h": // last x at spoke ttl id units limit flags tail
+			h[f[6]] = strings.Join([]string{f[7], f[9], f[4], f[3], f[5], f[1], f[1], "0", f[1], f[10]}, " ")
+			f = []string{f[1], f[2] + "000000", f[8], f[7], "0", "0", "0", "0", "0"}
+		}
 		for i := range state {
 			if state[i], err = strconv.ParseInt(f[i], 10, 64); err != nil {
 				t.Fatalf("kept: %v: %v", h, err)
 			}
-		}
-		if id, text, alone := strings.Cut(f[10], " "); alone {
-			h[id] = text
 		}
 	}
 	type kept struct {

@@ -23,10 +23,6 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 	if err := c.Check(); err != nil {
 		return driver.Status{}, fmt.Errorf("enter: %w", err)
 	}
-	flags := "-"
-	if c.Overtake {
-		flags = "o-"
-	}
 	if !c.Try {
 		// Whom nobody can wake is passed over, so listen before standing in
 		// the queue; and know the claim before the grant can come.
@@ -34,17 +30,14 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		s.box.expect(c.ID, c.TTL)
 	}
 	sent := time.Now()
-	args := []string{
-		c.ID, strconv.FormatInt(c.Units, 10), strconv.FormatInt(c.Limit, 10),
-		strconv.FormatInt(queue.Micros(c.TTL), 10), flags, s.box.tail(c.Owner), "try",
-	}
+	args := []string{claimText(&c, s.box.tail(c.Owner)), "try"}
 	if !c.Try {
-		args = args[:6]
+		args = args[:1]
 	}
 	reply, err := s.run(ctx, enterScript, s.queueKeys(c.Name), args)
 	st, have := driver.Status{}, int64(0)
 	if err == nil {
-		st, have, err = parseStatus(reply, sent, c.TTL)
+		st, have, err = parseEntered(reply, sent, &c)
 	}
 	if !c.Try && st.State != driver.Waiting {
 		s.box.forget(c.ID)
@@ -142,7 +135,7 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, part []int, report f
 	if len(part) == 0 {
 		return
 	}
-	keys := make([]string, 0, 2*len(part))
+	keys := make([]string, 0, len(part))
 	args := make([]string, 1, 1+3*len(part))
 	args[0] = s.box.channel
 	for _, i := range part {
@@ -178,13 +171,23 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	if err := r.Check(); err != nil {
 		return driver.Gone, fmt.Errorf("leave: %w", err)
 	}
-	doubt := "0"
-	if s.doubts.has(r.ID) {
-		doubt = "1"
+	args := []string{r.ID, "0", "0", "0"}
+	doubt := s.doubts.has(r.ID)
+	if r.Used != 0 {
+		args[1] = strconv.FormatInt(r.Used, 10)
 	}
-	reply, err := s.run(ctx, leaveScript, s.queueKeys(r.Name), []string{
-		r.ID, strconv.FormatInt(r.Used, 10), strconv.FormatInt(queue.Micros(r.Linger), 10), doubt,
-	})
+	if doubt {
+		args[3] = "1"
+	}
+	switch {
+	case r.Linger != 0 || doubt:
+		args[2] = strconv.FormatInt(queue.Micros(r.Linger), 10)
+	case r.Used != 0:
+		args = args[:2]
+	default:
+		args = args[:1]
+	}
+	reply, err := s.run(ctx, leaveScript, s.queueKeys(r.Name), args)
 	if err == nil {
 		s.doubts.remove(r.ID)
 		s.box.forget(r.ID)

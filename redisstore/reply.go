@@ -34,6 +34,43 @@ func (f *fields) int() int64 {
 	return n
 }
 
+// claimText is a claim as it stands at the end of the state of a queue that it
+// holds alone, see machine.lua: from the token spoken of, none yet, on.
+func claimText(c *driver.Claim, tail string) string {
+	b := make([]byte, 0, 256)
+	b = append(b, "0000000000000000"...)
+	const twelve = 1_000_000_000_000 // above driver.MaxTTL; its 1 makes way for the blank
+	b = strconv.AppendInt(b, twelve+queue.Micros(c.TTL), 10)
+	b[16] = ' '
+	b = append(append(b, ' '), c.ID...)
+	b = strconv.AppendInt(append(b, ' '), c.Units, 10)
+	b = strconv.AppendInt(append(b, ' '), c.Limit, 10)
+	if c.Overtake {
+		b = append(b, " o- "...)
+	} else {
+		b = append(b, " - "...)
+	}
+	return string(append(b, tail...))
+}
+
+// parseEntered is parseStatus for the reply to a request to enter, and reads
+// "h TOKEN" too: the claim is alone.
+func parseEntered(reply string, sent time.Time, c *driver.Claim) (st driver.Status, have int64, err error) {
+	token, ok := strings.CutPrefix(reply, "h ")
+	if !ok || strings.Contains(token, " ") {
+		return parseStatus(reply, sent, c.TTL)
+	}
+	st.Token, err = strconv.ParseInt(token, 10, 64)
+	if err != nil {
+		return driver.Status{}, 0, errReply(reply)
+	}
+	st.State, st.Deadline = driver.Holding, driver.Deadline(sent, c.TTL)
+	if c.Units == c.Limit {
+		st.Spare = queue.Spare
+	}
+	return st, 0, nil
+}
+
 // parseStatus reads the status of a claim as the scripts write it: one of
 //
 //	g

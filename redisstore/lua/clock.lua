@@ -1,2 +1,1 @@
 local t = redis.call('TIME')
-local now = t[1] * 1000000 + t[2]

@@ -1,37 +1,40 @@
--- KEYS hash zset; ARGV id units limit ttl flags tail, and try or nothing
--- flags and tail (mailbox and owner) are as in the claim's text.
+-- KEYS hash; ARGV claim, and try or nothing
+-- The claim is the end of a state that begins with h, from the token spoken of on.
 
 -- The queue is empty, as it mostly is, or new. Numbers that are texts stay texts
 -- here: to print one costs as much as a command. Claims that may live long go
 -- the other way, so that leaving lets the keys vanish earlier.
-local call, key, units, ttl = redis.call, KEYS[1], ARGV[2], ARGV[4]
+local call, sub, key, text = redis.call, string.sub, KEYS[1], ARGV[1]
 local s = call('HGET', key, 's')
-local last, x, rest = 0, 0
-if s then last, x, rest = string.match(s, '^(%d+) (%d+) (.*)$') end
-if (not s or rest == ARGV[3] .. ' 0 0 0 0 0 0  ') and last + 0 < now and ttl + 0 <= 600000000 then
-  local stamp = t[1] .. (#t[2] == 6 and t[2] or string.sub('00000' .. t[2], -6))
-  local ends = x
-  if x - ttl - 60000000 < now then ends = string.format('%.0f', now + ttl + 120000000) end
-  call('HSET', key, 's', stamp .. ' ' .. ends .. ' ' .. ARGV[3] .. ' ' .. units .. ' 0 0 0 0 0  ' .. ARGV[1] .. ' '
-    .. units .. ' ' .. ARGV[5] .. ' 0 ' .. stamp .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. stamp .. ' 0 ' .. stamp .. ' ' .. ARGV[6])
-  if ends ~= x then call('PEXPIREAT', key, math.ceil(ends / 1000)) end
-  return 'h ' .. stamp .. (units == ARGV[3] and ' 0 1' or ' 0 0')
+local stamp = t[1] .. (#t[2] == 6 and t[2] or sub('00000' .. t[2], -6))
+if not s or string.byte(s) == 102 and sub(s, 3, 18) < stamp then -- 102 is f
+  local ttl, x = sub(text, 18, 29) + 0, s and sub(s, 20, 29)
+  if ttl <= 600000000 and #stamp == 16 then
+    local soon = not s or (x - t[1] - 61) * 1000000 < ttl
+    if soon then x = string.format('%.0f', t[1] + math.floor(ttl / 1000000) + 120) end
+    call('HSET', key, 's', 'h ' .. stamp .. ' ' .. x .. ' ' .. stamp .. ' ' .. text)
+    if soon then call('PEXPIREAT', key, x .. '000') end
+    return 'h ' .. stamp
+  end
 end
 
+local now = t[1] * 1000000 + t[2]
+local ttl, claim, units, want, flags, tail = string.match(text, '^0+ 0*(%d+) (%S+) (%d+) (%d+) (%S+) (.*)$')
+
 -- All is held and others wait already: nothing happens but that one more does.
-if rest and ARGV[5] == '-' and not ARGV[7] then
-  local limit, used, n, o, seq, min, b, h = string.match(rest, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*) $')
+if s and flags == '-' and not ARGV[2] then
+  local last, x, limit, used, n, o, seq, min, b, h = string.match(s,
+    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$')
   local ends = now + ttl
-  if limit == ARGV[3] and used == limit and n ~= '0' and h ~= '' and now < min + 0
+  if limit == want and used == limit and n ~= '0' and now < min + 0
     and ends >= min + 0 and ends + 60000000 <= x + 0 then
-    local c = call('HMGET', key, ARGV[1], h)
+    local c = call('HMGET', key, claim, h)
     local granted = c[2] and string.match(c[2], '^%d+ %S+ %d+ %d+ %d+ (%d+) ')
     if not c[1] and granted and granted ~= '0' then
-      local stamp = t[1] .. (#t[2] == 6 and t[2] or string.sub('00000' .. t[2], -6))
       seq = seq + 1
       call('HSET', key, 's', last .. ' ' .. x .. ' ' .. limit .. ' ' .. used .. ' ' .. n + 1 .. ' ' .. o .. ' ' .. seq .. ' ' .. min .. ' ' .. b
-        .. ' ' .. h .. ' ', ARGV[1], units .. ' - 0 ' .. stamp .. ' ' .. ttl .. ' 0 0 ' .. seq .. ' ' .. stamp .. ' ' .. ARGV[6])
-      call('ZADD', KEYS[2], seq, ARGV[1])
+        .. ' ' .. h, claim, units .. ' - 0 ' .. stamp .. ' ' .. ttl .. ' 0 0 ' .. seq .. ' ' .. stamp .. ' ' .. tail)
+      call('ZADD', key .. ':q', seq, claim)
       return 'w ' .. n .. ' ' .. stamp .. ' ' .. min .. ' ' .. h .. ' ' .. c[2]
     end
   end
@@ -39,11 +42,10 @@ end
 
 -- include machine
 
-local want
-units, want = tonumber(units), tonumber(ARGV[3])
-load(key, KEYS[2], ARGV[1], s)
+units, want = tonumber(units), tonumber(want)
+load(key, claim, s)
 advance()
-local box, owner = string.match(ARGV[6], '^(%S+) (.*)$')
+local box, owner = string.match(tail, '^(%S+) (.*)$')
 local text = id == sole and soletext or call('HGET', K, id)
 if text and not marked(text) then
   local c = parse(id, text)
@@ -60,13 +62,13 @@ if used + n == 0 then
 elseif limit ~= want then
   return done('l ' .. num(limit))
 end
-local over, queued = ARGV[5] == 'o-', n > 0
+local over, queued = flags == 'o-', n > 0
 local fits = used + units <= want
-if ARGV[7] and not (fits and (over or not queued)) then
+if ARGV[2] and not (fits and (over or not queued)) then
   return done('r ' .. stands())
 end
 limit, seq, dirty = want, seq + 1, true
-local c = {id = id, units = units, flags = ARGV[5], spoke = '0', held = false, granted = '0', token = '0',
+local c = {id = id, units = units, flags = flags, spoke = '0', held = false, granted = '0', token = '0',
   seq = seq, arrived = stamp, box = box, owner = owner, over = over, linger = false}
 span(c, ttl)
 if fits and not queued then

@@ -1,8 +1,10 @@
--- KEYS hash zset; ARGV '' or 'break'
+-- KEYS hash; ARGV '' or 'break'
+
+local now = t[1] * 1000000 + t[2]
 
 -- include machine
 
-load(KEYS[1], KEYS[2], '', redis.call('HGET', KEYS[1], 's'))
+load(KEYS[1], '', redis.call('HGET', KEYS[1], 's'))
 advance()
 local changed = dirty
 if used + n == 0 then return done(num(now) .. ' 0') end

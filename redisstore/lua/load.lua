@@ -1,5 +1,6 @@
 -- KEYS record watchers; ARGV mailbox version, or nothing.
 -- With a mailbox: whoever changes the record from that version tells it.
+local now = t[1] * 1000000 + t[2]
 local m = redis.call('HMGET', KEYS[1], 'version', 'expires', 'value')
 local left = 0
 if not m[3] then

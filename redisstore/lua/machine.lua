@@ -2,24 +2,30 @@
 --
 -- The hash K holds the state of the queue in the field s, and every claim in a
 -- field named after its id, which has 8 characters or more; or, which costs less,
--- one claim that is alone at the end of s. The zset Q holds the ids of waiting
+-- one claim that is alone in s. The zset Q holds the ids of waiting
 -- claims in order of arrival; it exists only while somebody waits. The claims are
 -- the truth: scan makes the rest of s and Q anew from them. A field named after
 -- an id may also be the mark of a claim that must not enter any more, see bar.
 -- Times are microseconds of the server's clock.
 local K, Q, id           -- the name at hand, and the caller's claim
--- The field s: these with a blank after each, then nothing or the claim that is
--- alone: id, blank, text. In a queue that is empty, or has one such claim, all
--- from n on but b are 0 or nothing; entering and leaving count on that.
+-- The field s is one of
+--
+--   f LAST X                                                   empty
+--   h LAST X AT SPOKE TTL ID UNITS LIMIT FLAGS BOX OWNER       one claim, which holds
+--   LAST X LIMIT USED N O SEQ MIN B H                          any
+--
+-- The first two are for entering and leaving without any parsing: numbers up to
+-- TTL have 16 digits, X (in seconds) 10, TTL 12. They stand for a queue without
+-- marks, and the claim's times of grant and arrival are its token, LAST.
 local last               -- as in package queue
-local x                  -- when the keys run out
+local x                  -- when the keys run out: whole seconds
 local limit              -- as in package queue
 local used, n, o         -- units held, claims that wait, of those with overtake
 local seq                -- of the latest arrival
 local min                -- no claim runs out before this; too low is right, too
 local b                  -- when the first mark may go; 0 if there are none
 local h                  -- a claim that holds, or held, or nothing
-local sole, soletext     -- the claim in s, until it is put into a field of its own
+local sole, soletext     -- the claim in s, in its usual form, until it is put into a field of its own
 local dirty, post        -- unsaved; messages to send
 local mine               -- the caller's claim, if it was granted just now
 local grant
@@ -27,16 +33,28 @@ local grant
 -- %d is twice as fast, but right only where a C long has 64 bits.
 local wide = string.format('%d', 2 ^ 52) == '4503599627370496'
 local function num(v) return string.format(wide and '%d' or '%.0f', v) end
+local function digits16(v) return v >= 1e15 and v < 1e16 end
 local stamp = t[1] .. string.sub('00000' .. t[2], -6) -- now, as text
 
 -- load takes up a queue; s is that field.
-local function load(k, q, claim, s)
-  K, Q, id, dirty, post, mine = k, q, claim, false, {}, nil
-  last, x, limit, used, n, o, seq, min, b, h, sole = string.match(s or '0 0 0 0 0 0 0 0 0  ',
-    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*) (.*)$')
+local function load(k, claim, s)
+  K, Q, id, dirty, post, mine, sole, soletext = k, k .. ':q', claim, false, {}, nil, nil, nil
+  limit, used, n, o, seq, min, b, h = 0, 0, 0, 0, 0, 0, 0, ''
+  local kind = s and string.sub(s, 1, 2) or 'f '
+  if kind == 'f ' then
+    last, x = string.match(s or 'f 0 0', '^f (%d+) (%d+)$')
+  elseif kind == 'h ' then
+    local at, spoke, ttl, flags, tail
+    last, x, at, spoke, ttl, sole, used, limit, flags, tail = string.match(s,
+      '^h (%d+) (%d+) (%d+) 0*(%d+) 0*(%d+) (%S+) (%d+) (%d+) (%S+) (.*)$')
+    soletext = last and used .. ' ' .. flags .. ' ' .. spoke .. ' ' .. at .. ' ' .. ttl .. ' '
+      .. last .. ' ' .. last .. ' 0 ' .. last .. ' ' .. tail
+  else
+    last, x, limit, used, n, o, seq, min, b, h = string.match(s,
+      '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*)$')
+  end
   if not last then error('pawl: cannot read the state of ' .. K) end
-  sole, soletext = string.match(sole, '^(%S+) (.*)$')
-  last, x = tonumber(last), tonumber(x)
+  last, x = tonumber(last), (kind == 'f ' or kind == 'h ') and x * 1000000 or tonumber(x)
   limit, used, n, o = tonumber(limit), tonumber(used), tonumber(n), tonumber(o)
   seq, min, b = tonumber(seq), tonumber(min), tonumber(b)
 end
@@ -47,8 +65,14 @@ local function done(reply)
   if dirty then
     if used + n == 0 then seq, min, h = 0, 0, '' end
     if soletext then redis.call('HSET', K, sole, soletext) end
-    redis.call('HSET', K, 's', string.format(wide and '%d %d %d %d %d %d %d %d %d %s '
-      or '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s ', last, x, limit, used, n, o, seq, min, b, h))
+    local s
+    if used + n + b == 0 and digits16(last) and digits16(x) then
+      s = 'f ' .. num(last) .. ' ' .. num(x / 1000000)
+    else
+      s = string.format(wide and '%d %d %d %d %d %d %d %d %d %s'
+        or '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s', last, x, limit, used, n, o, seq, min, b, h)
+    end
+    redis.call('HSET', K, 's', s)
   end
   for i = 1, #post do
     local c, text = post[i][1], post[i][2]
@@ -106,7 +130,7 @@ end
 
 local function marked(s) return string.sub(s, 1, 5) == 'left ' end
 
-local function claim(cid)
+local function find(cid)
   local s = cid == sole and soletext or redis.call('HGET', K, cid)
   return s and not marked(s) and parse(cid, s) or nil
 end
@@ -115,7 +139,7 @@ end
 local function keep(time)
   local need = math.max(last, time) + 60000000
   if x < need then
-    x, dirty = need + 60000000, true
+    x, dirty = math.floor(need / 1000000 + 60) * 1000000, true
     redis.call('PEXPIREAT', K, math.ceil(x / 1000))
     if n > 0 then redis.call('PEXPIREAT', Q, math.ceil(x / 1000)) end
   end
@@ -262,7 +286,7 @@ function grant()
       break
     end
     for i = 1, #ids do
-      local c = claim(ids[i])
+      local c = find(ids[i])
       if not c or c.held then
         redis.call('ZREM', Q, ids[i])
         scan()

@@ -1,25 +1,31 @@
--- KEYS hash zset, for each claim; ARGV mailbox, then id ttl used for each.
+-- KEYS hash, for each claim; ARGV mailbox, then id ttl used for each.
 -- A ttl of 0 looks and renews nothing.
-local box, out, rest = ARGV[1], {}, {}
+local box, out, rest, zeros = ARGV[1], {}, {}, '0000000000000000'
 
+local now = t[1] * 1000000 + t[2]
 local stamp = t[1] .. string.sub('00000' .. t[2], -6)
 
 -- It holds, and nothing can have run out: nobody else is concerned.
-for i = 1, #KEYS / 2 do
-  local key, a = KEYS[2 * i - 1], 3 * i - 1
+for i = 1, #KEYS do
+  local key, a = KEYS[i], 3 * i - 1
   local m = redis.call('HMGET', key, 's', ARGV[a])
   local easy = not m[1] and not m[2]
   out[i] = 'g'
   if m[1] then
-    local last, x, limit, used, n, osn, min, bh, sole, text = string.match(m[1],
-      '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+ %d+) (%d+) (%d+ %S*) (%S*) ?(.*)$')
-    if sole ~= ARGV[a] then sole, text = nil, m[2] end
-    local un, f, u, at, ttl, g, token, tail
-    if text then
-      un, f, u, at, ttl, g, token, tail = string.match(text, '^(%d+) (o?%-) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+    local sole, x, n, min, un, limit, f, u, at, ttl, g, token, tail
+    local alone = string.byte(m[1]) == 104 -- h
+    if alone then
+      n, min = '0', 0
+      token, x, at, u, ttl, sole, un, limit, tail = string.match(m[1],
+        '^h (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) o?%- (.*)$')
+      easy = sole == ARGV[a] and now - at < ttl + 0
+      if easy then x = x * 1000000 end
+    elseif m[2] then
+      x, limit, n, min = string.match(m[1], '^%d+ (%d+) (%d+) %d+ (%d+) %d+ %d+ (%d+) ')
+      un, f, u, at, ttl, g, token, tail = string.match(m[2], '^(%d+) (o?%-) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+      easy = x and un and g ~= '0' and now < min + 0
     end
-    easy = un and g ~= '0' and (sole and now - at < ttl + 0 or now < min + 0)
-      and (box == '-' or string.find(tail, box, 1, true))
+    easy = easy and (box == '-' or string.find(tail, box, 1, true))
     if easy then
       local given, spoke = ARGV[a + 1], ARGV[a + 2]
       if given ~= '0' then
@@ -27,15 +33,15 @@ for i = 1, #KEYS / 2 do
         if ends < at + ttl then -- requests may overtake each other
           ends, since, given = at + ttl, at, ttl
         end
-        easy = ends >= min + 0 and ends + 60000000 <= x + 0
+        easy = ends >= min + 0 and ends + 60000000 <= x + 0 and (not alone or #spoke <= 16)
         if easy then
           if tonumber(spoke) > tonumber(u) then u = spoke end
-          text = un .. ' ' .. f .. ' ' .. u .. ' ' .. since .. ' ' .. given .. ' ' .. g .. ' ' .. token .. ' ' .. tail
-          if sole then
-            redis.call('HSET', key, 's', last .. ' ' .. x .. ' ' .. limit .. ' ' .. used .. ' ' .. n .. ' ' .. osn .. ' '
-              .. min .. ' ' .. bh .. ' ' .. sole .. ' ' .. text)
+          if alone then
+            redis.call('HSET', key, 's', string.sub(m[1], 1, 30) .. since .. ' ' .. string.sub(zeros .. u, -16) .. ' '
+              .. string.sub(zeros .. given, -12) .. string.sub(m[1], 77))
           else
-            redis.call('HSET', key, ARGV[a], text)
+            redis.call('HSET', key, ARGV[a], un .. ' ' .. f .. ' ' .. u .. ' ' .. since .. ' ' .. given .. ' ' .. g .. ' '
+              .. token .. ' ' .. tail)
           end
         end
       end
@@ -49,10 +55,10 @@ if #rest == 0 then return table.concat(out, '\n') end
 -- include machine
 
 for _, i in ipairs(rest) do
-  local key, a = KEYS[2 * i - 1], 3 * i - 1
-  load(key, KEYS[2 * i], ARGV[a], redis.call('HGET', key, 's'))
+  local key, a = KEYS[i], 3 * i - 1
+  load(key, ARGV[a], redis.call('HGET', key, 's'))
   advance()
-  local c = claim(id)
+  local c = find(id)
   if c and c.linger then c = nil end
   if c and ARGV[a + 1] ~= '0' then
     renew(c, ARGV[a + 1])

@@ -1,10 +1,12 @@
--- KEYS hash zset; ARGV id units used
+-- KEYS hash; ARGV id units used
+
+local now = t[1] * 1000000 + t[2]
 
 -- include machine
 
-load(KEYS[1], KEYS[2], ARGV[1], redis.call('HGET', KEYS[1], 's'))
+load(KEYS[1], ARGV[1], redis.call('HGET', KEYS[1], 's'))
 advance()
-local c, units = claim(id), tonumber(ARGV[2])
+local c, units = find(id), tonumber(ARGV[2])
 if not c or c.linger then return done('g') end
 if not c.held then return done(status(c)) end
 if units > limit or used - c.units + units > limit then

@@ -1,5 +1,6 @@
 -- KEYS record watchers; ARGV version ttl message, and the value or nothing to
 -- delete.
+local now = t[1] * 1000000 + t[2]
 local m = redis.call('HMGET', KEYS[1], 'version', 'expires', 'value')
 local last, left = tonumber(m[1]) or 0, 0
 if not m[3] then

@@ -30,11 +30,11 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		s.box.expect(c.ID, c.TTL)
 	}
 	sent := time.Now()
-	args := []string{claimText(&c, s.box.tail(c.Owner)), "try"}
+	words := []string{s.queueKey(c.Name), claimText(&c, s.box.tail(c.Owner)), "try"}
 	if !c.Try {
-		args = args[:1]
+		words = words[:2]
 	}
-	reply, err := s.run(ctx, enterScript, s.queueKeys(c.Name), args)
+	reply, err := s.run(ctx, enterScript, words[:1:1], words[1:])
 	st, have := driver.Status{}, int64(0)
 	if err == nil {
 		st, have, err = parseEntered(reply, sent, &c)
@@ -80,7 +80,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 
 // look answers the status of a claim without renewing it.
 func (s *Store) look(ctx context.Context, r driver.Ref) (driver.Status, error) {
-	reply, err := s.run(ctx, renewScript, s.queueKeys(r.Name), []string{"-", r.ID, "0", "0"})
+	reply, err := s.run(ctx, renewScript, []string{s.queueKey(r.Name)}, []string{"-", r.ID, "0", "0"})
 	var st driver.Status
 	if err == nil {
 		st, _, err = parseStatus(reply, time.Time{}, 0)
@@ -140,7 +140,7 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, part []int, report f
 	args[0] = s.box.channel
 	for _, i := range part {
 		r := &rs[i]
-		keys = append(keys, s.queueKeys(r.Name)...)
+		keys = append(keys, s.queueKey(r.Name))
 		args = append(args, r.ID, strconv.FormatInt(queue.Micros(r.TTL), 10), strconv.FormatInt(r.Used, 10))
 	}
 	sent := time.Now()
@@ -171,23 +171,23 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	if err := r.Check(); err != nil {
 		return driver.Gone, fmt.Errorf("leave: %w", err)
 	}
-	args := []string{r.ID, "0", "0", "0"}
+	words := []string{s.queueKey(r.Name), r.ID, "0", "0", "0"}
 	doubt := s.doubts.has(r.ID)
 	if r.Used != 0 {
-		args[1] = strconv.FormatInt(r.Used, 10)
+		words[2] = strconv.FormatInt(r.Used, 10)
 	}
 	if doubt {
-		args[3] = "1"
+		words[4] = "1"
 	}
 	switch {
 	case r.Linger != 0 || doubt:
-		args[2] = strconv.FormatInt(queue.Micros(r.Linger), 10)
+		words[3] = strconv.FormatInt(queue.Micros(r.Linger), 10)
 	case r.Used != 0:
-		args = args[:2]
+		words = words[:3]
 	default:
-		args = args[:1]
+		words = words[:2]
 	}
-	reply, err := s.run(ctx, leaveScript, s.queueKeys(r.Name), args)
+	reply, err := s.run(ctx, leaveScript, words[:1:1], words[1:])
 	if err == nil {
 		s.doubts.remove(r.ID)
 		s.box.forget(r.ID)
@@ -213,7 +213,7 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.S
 	if err != nil {
 		return driver.Status{}, fmt.Errorf("resize: %w", err)
 	}
-	reply, err := s.run(ctx, resizeScript, s.queueKeys(r.Name),
+	reply, err := s.run(ctx, resizeScript, []string{s.queueKey(r.Name)},
 		[]string{r.ID, strconv.FormatInt(units, 10), strconv.FormatInt(r.Used, 10)})
 	st := driver.Status{}
 	if err == nil {
@@ -240,7 +240,7 @@ func (s *Store) inspect(ctx context.Context, what, name, arg string) (driver.Que
 	if err := driver.CheckName(name); err != nil {
 		return driver.Queue{}, fmt.Errorf("%s: %w", what, err)
 	}
-	reply, err := s.run(ctx, inspectScript, s.queueKeys(name), []string{arg})
+	reply, err := s.run(ctx, inspectScript, []string{s.queueKey(name)}, []string{arg})
 	q := driver.Queue{}
 	if err == nil {
 		q, err = parseQueue(reply)

@@ -41,7 +41,7 @@ type mailbox struct {
 	faults  chan struct{} // closed when fault is set
 	next    int
 	hears   map[int]func(driver.Notice)
-	claims  map[string]*expected
+	claims  map[string]expected
 	sweep   int // number of claims at which to look for dead ones
 
 	lastOwner atomic.Pointer[ownerTail]
@@ -49,9 +49,9 @@ type mailbox struct {
 
 // expected is a claim that waits, or may.
 type expected struct {
-	grant   driver.Status // Holding once the message is there
-	news    chan struct{} // closed on news; nil while nobody waits for any
-	expires time.Time     // by then the claim has run out, or was renewed
+	grant   *driver.Status // once the message is there
+	news    chan struct{}  // closed on news; nil while nobody waits for any
+	expires time.Time      // by then the claim has run out, or was renewed
 }
 
 type ownerTail struct {
@@ -63,7 +63,7 @@ func newMailbox(ctx context.Context, conn Conn, channel string) *mailbox {
 	return &mailbox{
 		channel: channel, conn: conn, ctx: ctx,
 		settled: make(chan struct{}), faults: make(chan struct{}),
-		hears: make(map[int]func(driver.Notice)), claims: make(map[string]*expected),
+		hears: make(map[int]func(driver.Notice)), claims: make(map[string]expected),
 		sweep: 64,
 	}
 }
@@ -118,8 +118,8 @@ func (b *mailbox) subscribed() {
 	b.up.Store(true)
 	b.mu.Lock()
 	b.settle()
-	for _, e := range b.claims {
-		e.ring()
+	for id := range b.claims {
+		b.ring(id)
 	}
 	b.mu.Unlock()
 	b.records.RingAll()
@@ -182,9 +182,10 @@ func (b *mailbox) message(text string) {
 			return
 		}
 		b.mu.Lock()
-		if e := b.claims[id]; e != nil {
-			e.grant = st
-			e.ring()
+		if e, ok := b.claims[id]; ok {
+			e.grant = &st
+			b.claims[id] = e
+			b.ring(id)
 		}
 		b.mu.Unlock()
 	case "w":
@@ -197,10 +198,12 @@ func (b *mailbox) message(text string) {
 	}
 }
 
-func (e *expected) ring() {
-	if e.news != nil {
+// ring wakes who waits for news of the claim; b.mu is held.
+func (b *mailbox) ring(id string) {
+	if e := b.claims[id]; e.news != nil {
 		close(e.news)
 		e.news = nil
+		b.claims[id] = e
 	}
 }
 
@@ -242,64 +245,70 @@ func (b *mailbox) expect(id string, ttl time.Duration) {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e := b.claims[id]; e != nil {
+	if e, ok := b.claims[id]; ok {
 		e.expires = now.Add(ttl)
+		b.claims[id] = e
 		return
 	}
 	if len(b.claims) >= b.sweep {
 		// Claims whose owner neither left nor went on.
-		maps.DeleteFunc(b.claims, func(_ string, e *expected) bool { return e.news == nil && e.expires.Before(now) })
+		maps.DeleteFunc(b.claims, func(_ string, e expected) bool { return e.news == nil && e.expires.Before(now) })
 		b.sweep = max(64, 2*len(b.claims))
 	}
-	b.claims[id] = &expected{expires: now.Add(ttl)}
+	b.claims[id] = expected{expires: now.Add(ttl)}
 }
 
 func (b *mailbox) known(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.claims[id] != nil
+	_, ok := b.claims[id]
+	return ok
 }
 
 // renewed is told what a renewal answered.
 func (b *mailbox) renewed(id string, s driver.State, ttl time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := b.claims[id]
-	if e == nil {
+	e, ok := b.claims[id]
+	if !ok {
+		return
+	}
+	if s != driver.Waiting {
+		b.drop(id)
 		return
 	}
 	e.expires = time.Now().Add(ttl)
-	if s != driver.Waiting {
-		e.ring()
-		delete(b.claims, id)
-	}
+	b.claims[id] = e
 }
 
 // forget ends the interest in the claim; who still waits for it looks itself.
 func (b *mailbox) forget(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e := b.claims[id]; e != nil {
-		e.ring()
-		delete(b.claims, id)
-	}
+	b.drop(id)
+}
+
+func (b *mailbox) drop(id string) {
+	b.ring(id)
+	delete(b.claims, id)
 }
 
 // wait answers the grant of the claim, or Waiting when there may be other news.
 func (b *mailbox) wait(ctx context.Context, id string) (driver.Status, error) {
 	b.mu.Lock()
-	e := b.claims[id]
-	if e == nil {
+	e, ok := b.claims[id]
+	if !ok {
 		b.mu.Unlock()
 		return driver.Status{State: driver.Waiting}, nil
 	}
-	if e.grant.State == driver.Holding {
+	if e.grant != nil {
 		delete(b.claims, id)
 		b.mu.Unlock()
-		return e.grant, nil
+		return *e.grant, nil
 	}
 	if e.news == nil {
 		e.news = make(chan struct{})
+		b.claims[id] = e
 	}
 	news := e.news
 	b.mu.Unlock()
@@ -312,9 +321,9 @@ func (b *mailbox) wait(ctx context.Context, id string) (driver.Status, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e.grant.State == driver.Holding {
+	if e := b.claims[id]; e.grant != nil {
 		delete(b.claims, id)
-		return e.grant, nil
+		return *e.grant, nil
 	}
 	return driver.Status{State: driver.Waiting}, nil
 }

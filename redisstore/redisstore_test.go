@@ -52,6 +52,11 @@ func TestRepliesThatAreNone(t *testing.T) {
 			t.Errorf("%q is taken for %+v, %d", line, st, have)
 		}
 	}
+	for _, reply := range []string{"", "1x", "1 2", "99999999999999999999", "-1"} {
+		if st, have, err := parseEntered(reply, time.Time{}, &driver.Claim{}); err == nil {
+			t.Errorf("%q is taken for %+v, %d", reply, st, have)
+		}
+	}
 	for _, reply := range []string{"", "1", "x 1", "1 1\nidididid", "1 1\nidididid 1 - 0 1 1 1 1 1 1 box {"} {
 		if q, err := parseQueue(reply); err == nil {
 			t.Errorf("%q is taken for %+v", reply, q)

@@ -53,14 +53,13 @@ func claimText(c *driver.Claim, tail string) string {
 	return string(append(b, tail...))
 }
 
-// parseEntered is parseStatus for the reply to a request to enter, and reads
-// "h TOKEN" too: the claim is alone.
+// parseEntered is parseStatus for the reply to a request to enter, which may
+// also be a token alone: then so is the claim.
 func parseEntered(reply string, sent time.Time, c *driver.Claim) (st driver.Status, have int64, err error) {
-	token, ok := strings.CutPrefix(reply, "h ")
-	if !ok || strings.Contains(token, " ") {
+	if reply == "" || reply[0] < '0' || reply[0] > '9' {
 		return parseStatus(reply, sent, c.TTL)
 	}
-	st.Token, err = strconv.ParseInt(token, 10, 64)
+	st.Token, err = strconv.ParseInt(reply, 10, 64)
 	if err != nil {
 		return driver.Status{}, 0, errReply(reply)
 	}

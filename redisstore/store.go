@@ -104,10 +104,10 @@ func (s *Store) run(ctx context.Context, sc *Script, keys, args []string) (strin
 	return "", classify(err)
 }
 
-// queueKeys answers the key of the hash of a name. The scripts derive that of
-// the zset, which is on the same server as their names agree in braces.
-func (s *Store) queueKeys(name string) []string {
-	return []string{s.prefix + ":{" + name + "}"}
+// queueKey answers the key of the hash of a name. The scripts derive that of the
+// zset, which is on the same server since their names agree in braces.
+func (s *Store) queueKey(name string) string {
+	return s.prefix + ":{" + name + "}"
 }
 
 // failed says what was tried on what.

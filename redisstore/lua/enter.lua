@@ -1,5 +1,6 @@
 -- KEYS hash; ARGV claim, and try or nothing
 -- The claim is the end of a state that begins with h, from the token spoken of on.
+-- The reply is a status, or the token alone, if so is the claim.
 
 -- The queue is empty, as it mostly is, or new. Numbers that are texts stay texts
 -- here: to print one costs as much as a command. Claims that may live long go
@@ -14,7 +15,7 @@ if not s or string.byte(s) == 102 and sub(s, 3, 18) < stamp then -- 102 is f
     if soon then x = string.format('%.0f', t[1] + math.floor(ttl / 1000000) + 120) end
     call('HSET', key, 's', 'h ' .. stamp .. ' ' .. x .. ' ' .. stamp .. ' ' .. text)
     if soon then call('PEXPIREAT', key, x .. '000') end
-    return 'h ' .. stamp
+    return stamp
   end
 end
 

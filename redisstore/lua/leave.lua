@@ -1,14 +1,15 @@
 -- KEYS hash; ARGV id, then used if not 0, then linger and doubt if one is not 0
 -- doubt is 1 if a request that enters the claim may still be under way.
-local call, sub, key, claim, spoken = redis.call, string.sub, KEYS[1], ARGV[1], ARGV[2]
+local call, sub, byte, key, claim, spoken = redis.call, string.sub, string.byte, KEYS[1], ARGV[1], ARGV[2]
 local s = call('HGET', key, 's')
 local now = t[1] * 1000000 + t[2]
 
--- It is alone, and has not run out.
-if s and not ARGV[3] and string.byte(s) == 104 and sub(s, 78, 77 + #claim) == claim -- 104 is h
-  and string.byte(s, 78 + #claim) == 32 and now - sub(s, 31, 46) < sub(s, 65, 76) + 0 then
-  local last, spoke = sub(s, 3, 18), sub(s, 48, 63)
-  if last < spoke then last = spoke end
+-- It is alone, and has not run out. An id with a blank (32) after it is in no
+-- other state than h.
+if s and not ARGV[3] and sub(s, 78, 77 + #claim) == claim and byte(s, 78 + #claim) == 32
+  and now - sub(s, 31, 46) < sub(s, 65, 76) + 0 then
+  local last = sub(s, 3, 18)
+  if byte(s, 48) ~= 48 and last < sub(s, 48, 63) then last = sub(s, 48, 63) end -- not 0
   if spoken and #spoken == 16 and last < spoken then last = spoken end
   if not spoken or #spoken <= 16 then
     local free = 'f ' .. last .. sub(s, 19, 29)

@@ -2,10 +2,10 @@
 --
 -- The hash K holds the state of the queue in the field s, and every claim in a
 -- field named after its id, which has 8 characters or more; or, which costs less,
--- one claim that is alone in s. The zset Q holds the ids of waiting
--- claims in order of arrival; it exists only while somebody waits. The claims are
--- the truth: scan makes the rest of s and Q anew from them. A field named after
--- an id may also be the mark of a claim that must not enter any more, see bar.
+-- one claim that is alone in s. The zset Q holds the ids of waiting claims in
+-- order of arrival; it exists only while somebody waits. The claims are the
+-- truth: scan makes the rest of s and Q anew from them. A field named after an id
+-- may also be the mark of a claim that must not enter any more, see bar.
 -- Times are microseconds of the server's clock.
 local K, Q, id           -- the name at hand, and the caller's claim
 -- The field s is one of
@@ -14,9 +14,10 @@ local K, Q, id           -- the name at hand, and the caller's claim
 --   h LAST X AT SPOKE TTL ID UNITS LIMIT FLAGS BOX OWNER       one claim, which holds
 --   LAST X LIMIT USED N O SEQ MIN B H                          any
 --
--- The first two are for entering and leaving without any parsing: numbers up to
--- TTL have 16 digits, X (in seconds) 10, TTL 12. They stand for a queue without
--- marks, and the claim's times of grant and arrival are its token, LAST.
+-- The first two let enter and leave cut what they need instead of parsing: in
+-- them X is in seconds and has 10 digits, TTL has 12, and LAST, AT and SPOKE have
+-- 16. There are no marks then, and LAST is the claim's token and, since it was
+-- granted at once, the time of its arrival and grant.
 local last               -- as in package queue
 local x                  -- when the keys run out: whole seconds
 local limit              -- as in package queue

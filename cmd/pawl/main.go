@@ -35,7 +35,10 @@ const (
 	requestTimeout = 5 * time.Second
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	child.Guard()
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 // app is what the commands share.
 type app struct {
@@ -167,7 +170,8 @@ Exit status:
   64  the call is wrong            75  the lock is busy, or the time is up
   69  the store can't be reached   79  the lock was lost, or held too long
 'pawl run' otherwise ends as its command does: with its status, 128+N after
-signal N, 127 if it was not found, 126 if it can't be run.`,
+signal N, 127 if it was not found, 126 if it can't be run, 71 if it can't be
+guarded.`,
 		Example: `  pawl run backup -- /usr/local/bin/backup.sh
   pawl show backup
   pawl list`,

@@ -42,6 +42,9 @@ func (a *app) hold(ctx context.Context, o *runOptions) error {
 		o.command.Env = environment(url, lease)
 		o.limits.Started = time.Now()
 		o.limits.Stuck = func() { a.warn("%q is lost, but COMMAND does not end: it ignores SIGKILL", o.name) }
+		o.limits.Unguarded = func(err error) {
+			a.warn("from here on COMMAND may outlive the lock if pawl is killed or stopped: %v", err)
+		}
 		result, err = child.Run(o.command, lease, o.limits, sig)
 	}
 	released := lease.Unlock(ctx)

@@ -158,6 +158,37 @@ func TestKilledHolder(t *testing.T) {
 	eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, "the command outlived its pawl")
 }
 
+// beats is a command with a child that leaves a sign of life all the time, and
+// still one that tells whether it has ended.
+const (
+	beats = `trap '' TERM HUP; sh -c 'while :; do echo beat >> $D/beats; sleep 0.02; done' & echo ready; wait`
+	still = `n=$(wc -l < $D/beats); sleep 0.5; test $n = $(wc -l < $D/beats)`
+)
+
+func TestKilledHolderLeavesNobody(t *testing.T) {
+	b := newBundle(t)
+	first := b.start("run", "--ttl", "1m", "x", "sh", "-c", beats)
+	first.out.wait(t, "ready")
+	eventually(t, func() bool { return b.read("beats") != "" }, "the command's child does not run")
+	second := b.start("run", "x", "sh", "-c", "sleep 0.3;"+still) // the guard may be late on a busy machine
+	eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
+	first.Process.Kill()
+	second.want(0)
+}
+
+// While a holder is stopped, its guard ends what it runs before the next one
+// holds.
+func TestPausedHolderLeavesNobody(t *testing.T) {
+	b := newBundle(t)
+	first := b.start("run", "--ttl", "4s", "x", "sh", "-c", beats)
+	first.out.wait(t, "ready")
+	eventually(t, func() bool { return b.read("beats") != "" }, "the command's child does not run")
+	first.Process.Signal(syscall.SIGSTOP)
+	b.run("run", "x", "sh", "-c", still).want(0)
+	first.Process.Signal(syscall.SIGCONT)
+	first.want(79)
+}
+
 // The next must not start while a process of the group lives.
 func TestReleaseAfterTheGroup(t *testing.T) {
 	b := newBundle(t)

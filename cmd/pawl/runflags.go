@@ -44,12 +44,14 @@ WINCH that pawl receives. It finds in its environment
 The lock ends after --ttl unless it is renewed, which pawl does all the time. If
 that fails for too long, or somebody takes the lock away, COMMAND's group gets
 SIGTERM and, --kill-after later, SIGKILL, so that it is gone before anybody else
-can hold the lock. A job stopped with Ctrl-Z can't renew: if it is continued
-after the TTL, its lock may be lost, and COMMAND is killed.
+can hold the lock. A small second process (pawl-guard) sends SIGKILL to the
+group when pawl itself is killed, or stopped until the lock ends. A job stopped
+with Ctrl-Z can't renew: it is killed when its lock ends, and 'fg' then tells so.
 
 Exit status: that of COMMAND, 128+N if signal N ended it or pawl while it waited.
   64   the call is wrong
   69   the store can't be reached
+  71   the system lets pawl start no process that guards COMMAND
   75   the lock is busy (--no-wait), or was all the time (--timeout)
   79   COMMAND was ended, or its protection had ended before it: the lock was
        lost, or held for --max-hold

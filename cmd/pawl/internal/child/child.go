@@ -12,10 +12,13 @@ import (
 	"time"
 )
 
-// Exit statuses of a command that did not run, as shells have them.
+// Exit statuses of a command that did not run: two as shells have them, and
+// EX_OSERR of sysexits.h where this process can't make sure that it ends in
+// time.
 const (
-	CannotRun = 126
-	NotFound  = 127
+	CannotGuard = 71
+	CannotRun   = 126
+	NotFound    = 127
 )
 
 // Command is what to run, with this process's standard input and outputs.
@@ -41,6 +44,9 @@ type Limits struct {
 	// Stuck is called once if the group survives SIGKILL for long, as
 	// processes do that hang in the kernel or belong to another user.
 	Stuck func()
+	// Unguarded is called once if the process that would kill the group
+	// instead of this one has been killed, and no other can be started.
+	Unguarded func(error)
 }
 
 // margin is what is left of the lease when the group is dead, for a machine
@@ -90,7 +96,7 @@ type Result struct {
 
 // Error is a command that can't be run.
 type Error struct {
-	Status int // CannotRun or NotFound
+	Status int // CannotGuard, CannotRun or NotFound
 	Err    error
 }
 

@@ -32,6 +32,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	Guard() // this process may be one, started by Run
 	switch os.Getenv("CHILD_TEST") {
 	case "run":
 		os.Exit(helper(os.Args[1:]))
@@ -82,7 +83,9 @@ func (l *fakeLease) Extend(_ context.Context, ttl time.Duration) error {
 
 // helper runs args under a fake lease: TTL, KILL_AFTER, MAX_HOLD; FIXED: it is
 // never renewed; BREAK: it is lost after that time; EXTEND=lost: found lost when
-// asked for; SIGNAL: arrives before the start.
+// asked for; SIGNAL: arrives before the start; LATE: this process is stopped
+// beyond the lease; FILES=all: no
+// more can be opened.
 func helper(args []string) int {
 	sig := Catch()
 	defer sig.Stop()
@@ -105,6 +108,11 @@ func helper(args []string) int {
 	if err != nil {
 		path = args[0] // let the kernel say it
 	}
+	for os.Getenv("FILES") == "all" {
+		if _, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			break
+		}
+	}
 	r, err := Run(Command{path, args, os.Environ()}, l, lim, sig)
 	var interrupted *Interrupted
 	var cannot *Error
@@ -112,11 +120,12 @@ func helper(args []string) int {
 	case errors.As(err, &interrupted):
 		return interrupted.Status()
 	case errors.As(err, &cannot):
+		fmt.Fprintln(os.Stderr, err)
 		return cannot.Status
 	case err != nil:
 		fmt.Fprintln(os.Stderr, err)
 		return exitError
-	case os.Getenv("FIXED") != "" && !time.Now().Before(l.deadline):
+	case os.Getenv("FIXED") != "" && os.Getenv("LATE") == "" && !time.Now().Before(l.deadline):
 		return exitLate
 	case r.Cause == LeaseLost:
 		return exitLost

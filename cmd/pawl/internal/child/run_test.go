@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -176,26 +175,6 @@ func TestTermBeforeKill(t *testing.T) {
 	p.out.wait(t, "cleaned")
 }
 
-// A holder that was stopped beyond its deadline has no time to lose.
-func TestPausedSupervisor(t *testing.T) {
-	t.Parallel()
-	p := start(t, `trap 'echo TERM; sleep 20' TERM; echo ready $$; while :; do sleep 0.05; done`, "TTL=2s", "FIXED=1", "KILL_AFTER=900ms")
-	pid := p.out.number(t, "ready")
-	p.Process.Signal(syscall.SIGSTOP)
-	time.Sleep(2500 * time.Millisecond)
-	if !alive(pid) {
-		t.Fatal("the command ended while nobody watched")
-	}
-	resumed := time.Now()
-	p.Process.Signal(syscall.SIGCONT)
-	if got := p.status(); got != exitLate {
-		t.Errorf("status %d, want %d", got, exitLate)
-	}
-	if d := time.Since(resumed); d > 10*time.Second {
-		t.Errorf("it took %v", d)
-	}
-}
-
 func TestWaitsForTheGroup(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
@@ -226,16 +205,4 @@ func TestDoesNotWaitForDaemons(t *testing.T) {
 		t.Errorf("the daemon %d is gone", pid)
 	}
 	syscall.Kill(pid, syscall.SIGKILL)
-}
-
-func TestKilledWithItsParent(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux has a parent-death signal")
-	}
-	t.Parallel()
-	p := start(t, `echo ready $$; while :; do sleep 0.05; done`)
-	pid := p.out.number(t, "ready")
-	p.Process.Kill()
-	p.status()
-	eventually(t, "the command outlived a killed parent", func() bool { return !alive(pid) })
 }

@@ -23,10 +23,17 @@ func Run(c Command, lease Lease, lim Limits, sig *Signals) (Result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := adopt(); err != nil {
+		return Result{}, &Error{CannotGuard, err}
+	}
+	// It is still starting while the command does: the pipe keeps what it is
+	// told.
+	guard, err := newGuard()
+	if err != nil {
 		return Result{}, err
 	}
+	defer guard.end()
 	s := &supervisor{
-		lease: lease, lim: lim, sig: sig, margin: margin(lim.TTL), lost: lease.Lost(),
+		lease: lease, lim: lim, sig: sig, guard: guard, margin: margin(lim.TTL), lost: lease.Lost(),
 		children: make(chan os.Signal, 1), stop: make(chan os.Signal, 1), resumed: make(chan os.Signal, 1),
 	}
 	// Before the command starts, or what comes in between would stop this
@@ -48,6 +55,7 @@ func Run(c Command, lease Lease, lim Limits, sig *Signals) (Result, error) {
 		return Result{}, cannotRun(c.Args[0], err)
 	}
 	s.group = pid
+	s.tellGuard()
 	s.tty.begin(pid)
 	return s.run()
 }
@@ -58,6 +66,7 @@ type supervisor struct {
 	lim    Limits
 	sig    *Signals
 	margin time.Duration
+	guard  *guard
 	tty    *terminal // nil: none
 	group  int
 
@@ -67,6 +76,8 @@ type supervisor struct {
 	isLost    bool
 	suspended bool      // this process stops, as the command did
 	wakeAt    time.Time // while suspended: it did not stop after all
+
+	guardCause Cause // if the guard ends the command
 
 	cause  Cause     // why the command is being ended
 	ending bool      // SIGTERM is sent
@@ -83,6 +94,9 @@ func (s *supervisor) run() (Result, error) {
 	poll := time.Millisecond
 	for !s.gone() {
 		next := s.check(time.Now())
+		s.tellGuard()
+		// Renewals come every third of the TTL; the guard must hear of them.
+		next = earlier(next, time.Now().Add(s.lim.TTL/6))
 		if s.exited {
 			// Who is left may have a parent outside the group, which learns
 			// of its end instead of us.
@@ -103,7 +117,37 @@ func (s *supervisor) run() (Result, error) {
 		case <-timer.C:
 		}
 	}
+	if s.guard.end() && s.cause == Itself {
+		s.cause = s.guardCause
+	}
 	return Result{s.status, s.cause}, nil
+}
+
+// tellGuard tells the guard when the group must be dead, if that has changed.
+// It gets half of the margin on top, so that it acts only when this process
+// does not.
+func (s *supervisor) tellGuard() {
+	if !s.killed.IsZero() || s.guard.fired {
+		return
+	}
+	by := s.lease.Deadline().Add(-s.margin)
+	s.guardCause = LeaseLost
+	switch {
+	case s.ending:
+		by = earlier(by, s.killAt)
+	case s.lim.MaxHold > 0:
+		if end := s.lim.Started.Add(s.lim.MaxHold + s.lim.KillAfter); end.Before(by) {
+			by, s.guardCause = end, HeldMax
+		}
+	}
+	err := s.guard.tell(s.group, by.Add(s.margin/2))
+	if err != nil {
+		err = s.guard.tell(s.group, by.Add(s.margin/2)) // to another one
+	}
+	if err != nil && s.lim.Unguarded != nil {
+		s.lim.Unguarded(err)
+		s.lim.Unguarded = nil
+	}
 }
 
 // check does what is due at now, and answers when something is due again.
@@ -115,6 +159,9 @@ func (s *supervisor) check(now time.Time) time.Time {
 		}
 		s.resume()
 		now, last = time.Now(), s.lease.Deadline().Add(-s.margin)
+	}
+	if s.guard.fired && !s.ending {
+		s.ending, s.cause, s.killAt = true, s.guardCause, now
 	}
 	if !s.ending {
 		due := last.Add(-s.lim.KillAfter)
@@ -172,6 +219,7 @@ func (s *supervisor) gone() bool {
 			if group, err := unix.Getpgid(pid); err == nil && group == s.group {
 				s.stopped(syscall.Signal(ws.StopSignal()))
 			}
+		case s.guard.collected(pid, ws):
 		case pid == s.group && ws.Exited():
 			s.exited, s.status = true, ws.ExitStatus()
 		case pid == s.group && ws.Signaled():

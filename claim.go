@@ -57,6 +57,7 @@ type claim struct {
 	unanswered bool               // an Enter may still be on its way to the store
 	stop       context.CancelFunc // ends the pursuit
 	wake       context.CancelFunc // ends the Wait under way
+	trouble    error              // of a renewal, which the pursuit has not dealt with yet
 	left       chan struct{}      // made when it is abandoned, closed once the store has heard of that
 }
 

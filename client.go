@@ -45,7 +45,11 @@ func New(store driver.Store, opts *Options) *Client {
 	if opts == nil {
 		opts = &Options{}
 	}
-	return client.With(*opts)
+	client = client.With(*opts)
+	if store == nil {
+		client.err = fmt.Errorf("%w store: it is nil", ErrInvalid)
+	}
+	return client
 }
 
 // With answers the same client with other options: the fields of o that are
@@ -53,7 +57,10 @@ func New(store driver.Store, opts *Options) *Client {
 // closes both.
 func (c *Client) With(o Options) *Client {
 	opts := o.merge(c.opts)
-	return &Client{core: c.core, opts: opts, err: opts.check()}
+	if c.err != nil {
+		return &Client{c.core, opts, c.err}
+	}
+	return &Client{c.core, opts, opts.check()}
 }
 
 // Inspect answers who holds and who waits for a name, in order of arrival.

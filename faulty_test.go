@@ -18,18 +18,19 @@ type faulty struct {
 	driver.Store
 	calls atomic.Int64 // that reached the store, but for Wait and Listen
 
-	mu      sync.Mutex
-	entered string       // id of the last claim
-	leaves  []driver.Ref // all that were asked for
-	rand    *rand.Rand
-	rate    float64       // of requests that meet a fault
-	delay   time.Duration // of a message, at the most
-	late    sync.WaitGroup
-	down    bool                  // no answers: calls hang until their context ends
-	lag     time.Duration         // of what Wait answers; that comes through even if down
-	err     error                 // answered instead of calling the store
-	hook    func(op string) error // called before the store; an error goes to the caller
-	after   func(op string) error // called after the store; likewise
+	mu       sync.Mutex
+	entered  string       // id of the last claim
+	leaves   []driver.Ref // all that were asked for
+	rand     *rand.Rand
+	rate     float64       // of requests that meet a fault
+	delay    time.Duration // of a message, at the most
+	late     sync.WaitGroup
+	renewErr error                 // what Renew answers
+	down     bool                  // no answers: calls hang until their context ends
+	lag      time.Duration         // of what Wait answers; that comes through even if down
+	err      error                 // answered instead of calling the store
+	hook     func(op string) error // called before the store; an error goes to the caller
+	after    func(op string) error // called after the store; likewise
 }
 
 func (f *faulty) set(change func()) {
@@ -125,6 +126,15 @@ func (f *faulty) Renew(ctx context.Context, rs []driver.Ref, report func(int, dr
 		err error
 	}
 	sent := time.Now()
+	f.mu.Lock()
+	refused := f.renewErr
+	f.mu.Unlock()
+	if refused != nil {
+		for i := range rs {
+			report(i, driver.Status{}, refused)
+		}
+		return
+	}
 	answers, err := do(ctx, f, "renew", func(ctx context.Context) ([]answer, error) {
 		got := make([]answer, len(rs))
 		f.Store.Renew(ctx, rs, func(i int, st driver.Status, err error) {

@@ -460,3 +460,46 @@ func TestLostWakeUp(t *testing.T) {
 		unlock(t, l)
 	})
 }
+
+// TestEngineDiesUnderAWaiter: a waiter that stands in the queue already is told
+// when the engine goes, as one is that comes then.
+func TestEngineDiesUnderAWaiter(t *testing.T) {
+	for name, fail := range map[string]func(*faulty){
+		"refuses": func(f *faulty) { f.renewErr = errNetwork },
+		"silent":  func(f *faulty) { f.down = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New()
+				f := &faulty{Store: store}
+				var retries atomic.Int64
+				other := newClient(t, store, nil)
+				c := pawl.New(f, &pawl.Options{
+					Backoff: pawl.LimitBackoff(3, pawl.ConstantBackoff(100*time.Millisecond)),
+					Observer: func(e pawl.Event) {
+						if e.Kind == pawl.Retrying {
+							retries.Add(1)
+						}
+					},
+				})
+				l := lock(t, other.Mutex("x"))
+				time.AfterFunc(10*time.Second, func() { f.set(func() { fail(f) }) })
+				start := time.Now()
+				_, err := c.Mutex("x").Lock(context.Background())
+				if err == nil || !strings.Contains(err.Error(), "gave up after 3 attempts") {
+					t.Errorf("Lock answers %v", err)
+				}
+				if d := time.Since(start); d > time.Minute {
+					t.Errorf("after %v", d)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				c.Close(ctx)
+				if n := retries.Load(); n != 3 {
+					t.Errorf("%d failures were observed", n)
+				}
+				unlock(t, l)
+			})
+		})
+	}
+}

@@ -86,8 +86,11 @@ func (o *Options) check() error {
 	if err := driver.CheckTTL(o.TTL); err != nil {
 		return err
 	}
-	if o.MaxHold < 0 || o.MinHold < 0 || o.MinHold > driver.MaxTTL {
-		return fmt.Errorf("%w MaxHold %v or MinHold %v: allowed are 0 (none) or more, MinHold up to %v", ErrInvalid, o.MaxHold, o.MinHold, driver.MaxTTL)
+	if o.MaxHold < 0 {
+		return fmt.Errorf("%w MaxHold %v: allowed are 0 (none) or more", ErrInvalid, o.MaxHold)
+	}
+	if o.MinHold < 0 || o.MinHold > driver.MaxTTL {
+		return fmt.Errorf("%w MinHold %v: allowed are 0 (none) to %v", ErrInvalid, o.MinHold, driver.MaxTTL)
 	}
 	if o.MaxHold > 0 && o.MinHold > o.MaxHold {
 		return fmt.Errorf("%w MinHold %v: it is longer than MaxHold %v", ErrInvalid, o.MinHold, o.MaxHold)

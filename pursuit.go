@@ -63,6 +63,14 @@ func (cl *claim) run(ctx context.Context, pause time.Duration) {
 			cancel()
 		}
 		co.mu.Lock()
+		if trouble := cl.trouble; trouble != nil {
+			// The engine does not answer to renewals: Wait, which is woken by
+			// messages, may not even notice.
+			cl.trouble = nil
+			if state == waiting && st.State != driver.Holding {
+				err = trouble
+			}
+		}
 		pause = cl.take(state, id, sent, slept, st, err)
 		co.mu.Unlock()
 	}
@@ -179,7 +187,7 @@ func (cl *claim) startOver() {
 	cl.co.core.unregister(cl)
 	cl.co.core.keeper.remove(cl)
 	cl.id, cl.state = driver.NewID(), entering
-	cl.unanswered, cl.hurried, cl.renewing, cl.wanted = false, false, false, false
+	cl.unanswered, cl.hurried, cl.renewing, cl.wanted, cl.trouble = false, false, false, false, nil
 	cl.co.core.register(cl)
 	if cl.wake != nil {
 		cl.wake()
@@ -197,7 +205,10 @@ func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, 
 		cl.failing = err
 		cl.failures++
 		if cl.state == waiting {
-			co.engine = err
+			co.engine, cl.trouble = err, err
+			if cl.wake != nil {
+				cl.wake()
+			}
 		} else {
 			co.tell(cl.tenure.opts, Event{Kind: Retrying, Claim: cl.id, Token: cl.tenure.token, Attempt: cl.failures, Err: err})
 		}
@@ -216,7 +227,7 @@ func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, 
 		return
 	}
 	cl.renewedAt(sent, slept, st)
-	cl.fresh = false
+	cl.fresh, cl.trouble = false, nil
 	if cl.hurried {
 		cl.renewAt = time.Now()
 	}

@@ -8,8 +8,8 @@ import (
 var (
 	// ErrUnsupported: the engine cannot do this.
 	ErrUnsupported = errors.New("not supported by this store")
-	// ErrClosed: the store was closed.
-	ErrClosed = errors.New("store is closed")
+	// ErrClosed: the store, or the client in front of it, was closed.
+	ErrClosed = errors.New("client or store is closed")
 	// ErrConflict: the record has another version.
 	ErrConflict = errors.New("record was changed by somebody else")
 	// ErrInvalid: an argument is not allowed; nothing was sent.

@@ -187,6 +187,12 @@ func (cl *claim) want(wanted bool) {
 	cl.wanted = wanted
 }
 
+// rivalled is want for news that others wait now.
+func (cl *claim) rivalled() {
+	cl.co.rivals = time.Now()
+	cl.want(true)
+}
+
 // room is how many local waiters the claim will still serve.
 func (cl *claim) room() int {
 	switch {

@@ -242,7 +242,7 @@ func (c *core) notice(n driver.Notice) {
 		switch {
 		case cl.id != n.ID:
 		case cl.state == holding:
-			cl.want(true)
+			cl.rivalled()
 			cl.co.plan()
 		default:
 			cl.wanted = true // it has overtaken the news of the grant

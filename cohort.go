@@ -40,7 +40,8 @@ type cohort struct {
 	claim   *claim    // pursued or holding; nil if nobody wants the lock
 	next    *claim    // pursued while claim still holds
 	closed  bool
-	engine  error // the last failure of the engine, while the lock is waited for
+	rivals  time.Time // when others were last known to wait in the store
+	engine  error     // the last failure of the engine, while the lock is waited for
 }
 
 // waiter is a goroutine in acquire.
@@ -56,9 +57,15 @@ type waiter struct {
 	err    error
 }
 
-// maxTurn bounds how many local waiters a claim serves once others wait in
-// the store.
-const maxTurn = 128
+const (
+	// maxTurn bounds how many local waiters a claim serves once others wait in
+	// the store.
+	maxTurn = 128
+	// rivalry is how long others are taken to want the lock after they were
+	// last seen: a notice takes its time, and in that time a claim could serve
+	// hundreds.
+	rivalry = 10 * time.Millisecond
+)
 
 func (co *cohort) acquire(ctx context.Context, opts *Options, try bool) (*tenure, error) {
 	w := &waiter{opts: opts, asked: time.Now(), try: try}
@@ -315,9 +322,12 @@ func (co *cohort) grant(cl *claim, opts *Options, st driver.Status) *tenure {
 	cl.state = holding
 	cl.token, cl.spare = st.Token, st.Spare
 	cl.since = time.Now()
-	wanted := cl.wanted || st.Behind > 0
+	seen := cl.wanted || st.Behind > 0
 	cl.wanted = false
-	cl.want(wanted)
+	cl.want(seen || cl.since.Sub(co.rivals) < rivalry)
+	if seen {
+		co.rivals = cl.since
+	}
 	t := cl.serve(opts, st.Token, cl.since)
 	co.core.keeper.watch(cl)
 	return t

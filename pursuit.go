@@ -234,7 +234,9 @@ func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, 
 	switch {
 	case cl.state == holding:
 		// An answer may be older than a notice: it does not take that back.
-		cl.want(cl.wanted || st.Behind > 0)
+		if st.Behind > 0 {
+			cl.rivalled()
+		}
 		co.plan()
 		co.core.keeper.watch(cl)
 	case st.State == driver.Holding:

@@ -235,23 +235,24 @@ func (c *core) notice(n driver.Notice) {
 	c.mu.Lock()
 	cl := c.claims[n.ID]
 	c.mu.Unlock()
+	if cl == nil {
+		return
+	}
+	cl.co.mu.Lock()
+	defer cl.co.mu.Unlock()
 	switch {
-	case cl == nil:
-	case n.Kind == driver.Wanted:
-		cl.co.mu.Lock()
-		switch {
-		case cl.id != n.ID:
-		case cl.state == holding:
-			cl.rivalled()
-			cl.co.plan()
-		default:
-			cl.wanted = true // it has overtaken the news of the grant
+	case cl.id != n.ID:
+	case n.Kind == driver.Granted:
+		if cl.state == waiting { // or else Wait will tell
+			cl.co.granted(cl, n.Status)
 		}
-		cl.co.mu.Unlock()
+	case n.Kind == driver.Wanted && cl.state == holding:
+		cl.rivalled()
+		cl.co.plan()
+	case n.Kind == driver.Wanted:
+		cl.wanted = true // it has overtaken the news of the grant
 	default:
-		cl.co.mu.Lock()
 		cl.hurry()
-		cl.co.mu.Unlock()
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -86,4 +88,59 @@ func TestRivalIsNotOverlooked(t *testing.T) {
 	for range goroutines {
 		<-done
 	}
+}
+
+// Who is told of a grant the short way need not wait for Wait; news about a
+// claim that is no longer the one at hand changes nothing.
+func TestGrantedByNotice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		pushed := &pushing{Store: store, notice: make(chan func(driver.Notice), 1)}
+		a, b := newClient(t, store, nil), newClient(t, pushed, nil)
+		held := lock(t, a.Mutex("x"))
+		got := make(chan *pawl.Lease)
+		go func() { got <- lock(t, b.Mutex("x")) }()
+		synctest.Wait()
+		notice := <-pushed.notice
+		q, err := store.Inspect(t.Context(), "x")
+		if err != nil || len(q.Claims) != 2 {
+			t.Fatal(q, err)
+		}
+		notice(driver.Notice{Kind: driver.Granted, ID: "somebody-else", Status: driver.Status{State: driver.Holding, Token: 1}})
+		synctest.Wait()
+		select {
+		case <-got:
+			t.Fatal("granted by the news of another claim")
+		default:
+		}
+		unlock(t, held)
+		q, err = store.Inspect(t.Context(), "x")
+		if err != nil || len(q.Claims) != 1 {
+			t.Fatal(q, err)
+		}
+		start := time.Now()
+		notice(driver.Notice{Kind: driver.Granted, ID: q.Claims[0].ID, Status: driver.Status{State: driver.Holding, Token: q.Claims[0].Token}})
+		l := <-got
+		if d := time.Since(start); d > 0 {
+			t.Errorf("it took %v", d)
+		}
+		unlock(t, l)
+	})
+}
+
+// pushing is a store whose Wait is deaf, and whose notices are the test's.
+type pushing struct {
+	*memstore.Store
+	notice chan func(driver.Notice)
+}
+
+func (p *pushing) Listen(ctx context.Context, f func(driver.Notice)) error {
+	p.notice <- f
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (p *pushing) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
+	<-ctx.Done()
+	return driver.Status{}, ctx.Err()
 }

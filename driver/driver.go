@@ -226,12 +226,17 @@ const (
 	Check NoticeKind = iota
 	// Wanted: somebody began to wait for what this claim holds.
 	Wanted
+	// Granted: the claim waited, and holds now. Status is what Wait answers,
+	// which is not spared its answer by this: it is the shorter way, for stores
+	// that are told of grants.
+	Granted
 )
 
 // Notice is a hint about a claim.
 type Notice struct {
-	Kind NoticeKind
-	ID   string
+	Kind   NoticeKind
+	ID     string
+	Status Status // Granted
 }
 
 // Record is a value with a version.

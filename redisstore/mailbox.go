@@ -182,12 +182,18 @@ func (b *mailbox) message(text string) {
 			return
 		}
 		b.mu.Lock()
-		if e, ok := b.claims[id]; ok {
+		e, ok := b.claims[id]
+		if ok {
 			e.grant = &st
 			b.claims[id] = e
-			b.ring(id)
 		}
 		b.mu.Unlock()
+		if ok {
+			b.notify(driver.Notice{Kind: driver.Granted, ID: id, Status: st})
+			b.mu.Lock()
+			b.ring(id)
+			b.mu.Unlock()
+		}
 	case "w":
 		b.notify(driver.Notice{Kind: driver.Wanted, ID: rest})
 	case "b":

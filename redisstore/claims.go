@@ -255,7 +255,7 @@ func (s *Store) inspect(ctx context.Context, what, name, arg string) (driver.Que
 // List implements driver.Store.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	return func(yield func(driver.Queue, error) bool) {
-		fail := func(err error) { yield(driver.Queue{}, failed("list", prefix+"*", err)) }
+		fail := func(err error) { yield(driver.Queue{}, failed("list names with prefix", prefix, err)) }
 		if err := s.alive(ctx); err != nil {
 			fail(err)
 			return

@@ -12,7 +12,9 @@ import (
 // grace after a cancellation, not after a deadline).
 //
 // A reply that is an error is answered as a [*ServerError]; every other error
-// is taken for a fault of the connection, after which the outcome is unknown.
+// is taken for a fault of the connection, after which the outcome is unknown. A
+// server that is one of a cluster is refused with a [*ClusterError], unless
+// Cluster says that the adapter can do with one.
 type Conn interface {
 	// Script runs s, by EVALSHA, and by EVAL if the server does not know it
 	// yet. It must not be sent again by itself after a fault. The reply is a

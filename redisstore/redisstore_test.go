@@ -12,25 +12,26 @@ import (
 
 func TestClassify(t *testing.T) {
 	for text, permanent := range map[string]bool{
-		"NOAUTH Authentication required.":                                       true,
-		"WRONGPASS invalid username-password pair or user is disabled.":         true,
-		"NOPERM User x has no permissions to run the 'evalsha' command":         true,
-		"WRONGTYPE Operation against a key":                                     true,
-		"MOVED 1 127.0.0.1:1":                                                   true,
-		"ERR unknown command 'EVALSHA', with args beginning with":               true,
-		"ERR user_script:3: pawl: cannot read claim x":                          true,
-		"ERR DB index is out of range":                                          true,
-		"LOADING Redis is loading the dataset in memory":                        false,
-		"READONLY You can't write against a read only replica.":                 false,
-		"OOM command not allowed when used memory > 'maxmemory'.":               false,
-		"CLUSTERDOWN The cluster is down":                                       false,
-		"MASTERDOWN Link with MASTER is down":                                   false,
-		"NOREPLICAS Not enough good replicas to write.":                         false,
-		"BUSY Redis is busy running a script.":                                  false,
-		"ERR max number of clients reached":                                     false,
-		"ERR Error running script (call to f_1): @user_script:9: -READONLY You": false,
-		"ERR Error running script (call to f_1): @user_script:9: -OOM command":  false,
-		"PROXYSAYS something unheard of":                                        false,
+		"NOAUTH Authentication required.":                                                                   true,
+		"WRONGPASS invalid username-password pair or user is disabled.":                                     true,
+		"NOPERM User x has no permissions to run the 'evalsha' command":                                     true,
+		"WRONGTYPE Operation against a key":                                                                 true,
+		"MOVED 1 127.0.0.1:1":                                                                               true,
+		"ERR unknown command 'EVALSHA', with args beginning with":                                           true,
+		"ERR user_script:3: pawl: cannot read claim x":                                                      true,
+		"ERR DB index is out of range":                                                                      true,
+		"LOADING Redis is loading the dataset in memory":                                                    false,
+		"READONLY You can't write against a read only replica.":                                             false,
+		"OOM command not allowed when used memory > 'maxmemory'.":                                           false,
+		"CLUSTERDOWN The cluster is down":                                                                   false,
+		"MASTERDOWN Link with MASTER is down":                                                               false,
+		"NOREPLICAS Not enough good replicas to write.":                                                     false,
+		"BUSY Redis is busy running a script.":                                                              false,
+		"ERR Error running script (call to f_1): @user_script:9: Script killed by user with SCRIPT KILL...": false,
+		"ERR max number of clients reached":                                                                 false,
+		"ERR Error running script (call to f_1): @user_script:9: -READONLY You":                             false,
+		"ERR Error running script (call to f_1): @user_script:9: -OOM command":                              false,
+		"PROXYSAYS something unheard of":                                                                    false,
 	} {
 		cause := errors.New("client")
 		err := failed("enter", "x", classify(fmt.Errorf("subscribe: %w", &ServerError{Text: text, Err: cause})))
@@ -43,6 +44,38 @@ func TestClassify(t *testing.T) {
 	}
 	if driver.IsPermanent(classify(errors.New("connection refused"))) {
 		t.Error("a fault of the connection is taken for permanent")
+	}
+}
+
+// Those that a server of a cluster answers, and only such a one.
+func TestClassifyCluster(t *testing.T) {
+	for text, clustered := range map[string]bool{
+		"MOVED 7365 10.0.0.2:7000":                                          true,
+		"ASK 7365 10.0.0.2:7000":                                            true,
+		"CROSSSLOT Keys in request don't hash to the same slot":             true,
+		"ERR SELECT is not allowed in cluster mode":                         true,
+		"ERR Script attempted to access a non local key in a cluster node":  true,
+		"ERR Error running script: MOVED":                                   false,
+		"NOPERM this user has no permissions":                               false,
+		"CLUSTERDOWN The cluster is down":                                   false,
+		"ERR This instance has cluster support disabled":                    false,
+		"READONLY You can't write against a read only replica.":             false,
+		"WRONGPASS invalid username-password pair or user is disabled.":     false,
+		"ERR unknown command 'EVALSHA', with args beginning with: 'MOVED' ": false,
+	} {
+		err := failed("enter", "x", classify(&ServerError{Text: text, Addr: "h:1"}))
+		if errors.Is(err, driver.ErrUnsupported) != clustered || strings.Contains(err.Error(), "h:1 is part of a cluster, which is not supported yet") != clustered {
+			t.Errorf("%s: %v", text, err)
+		}
+		if again := failed("enter", "x", classify(classify(&ServerError{Text: text, Addr: "h:1"}))); again.Error() != err.Error() {
+			t.Errorf("%s: said twice: %v", text, again)
+		}
+		if clustered && !driver.IsPermanent(err) || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "h:1") {
+			t.Errorf("%s: became %v", text, err)
+		}
+	}
+	if text := (&ClusterError{}).Error(); text != "the server is part of a cluster, which is not supported yet" {
+		t.Error(text)
 	}
 }
 

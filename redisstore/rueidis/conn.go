@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,9 @@ type conn struct {
 	client rueidis.Client
 	close  func()        // closes the client if it is this adapter's
 	closed chan struct{} // closed before that
+	opened *target       // nil for a caller's client
+
+	alone atomic.Bool // the server is known not to be one of a cluster
 
 	// Calls that succeeded in a row, and when the last one did, for proven.
 	streak  atomic.Int64
@@ -26,8 +31,8 @@ type conn struct {
 }
 
 // newConn makes the adapter; end is called when it is closed.
-func newConn(client rueidis.Client, end func()) *conn {
-	c := &conn{client: client, closed: make(chan struct{}), start: time.Now()}
+func newConn(client rueidis.Client, opened *target, end func()) *conn {
+	c := &conn{client: client, opened: opened, closed: make(chan struct{}), start: time.Now()}
 	c.close = sync.OnceFunc(func() {
 		close(c.closed)
 		end()
@@ -65,7 +70,11 @@ func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
 
 func (c *conn) Script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
 	if !c.proven() {
-		return guard(ctx, c.closed, func(ctx context.Context) (string, error) { return c.script(ctx, s, keys, args) })
+		if err := c.checkAlone(ctx); err != nil {
+			return "", err
+		}
+		reply, err := guard(ctx, c.closed, func(ctx context.Context) (string, error) { return c.script(ctx, s, keys, args) })
+		return reply, c.failed(err)
 	}
 	near := &bounded{ctx, time.Now().Add(bound)}
 	own, ok := ctx.Deadline()
@@ -76,13 +85,46 @@ func (c *conn) Script(ctx context.Context, s *redisstore.Script, keys, args []st
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		return "", ctx.Err()
+		err = ctx.Err()
 	case errors.Is(err, context.DeadlineExceeded) && ok && !time.Now().Before(own): // ctx's own timer is late
-		return "", context.DeadlineExceeded
+		err = context.DeadlineExceeded
 	case errors.Is(err, context.DeadlineExceeded): // of this call, or of one that shared the connection
-		return "", errNoAnswer
+		err = errNoAnswer
 	}
-	return reply, err
+	return reply, c.failed(err)
+}
+
+// checkAlone refuses a server that is one of a cluster, before anything is
+// written there. It asks by HELLO, which the client itself needs the right to,
+// until there was an answer.
+func (c *conn) checkAlone(ctx context.Context) error {
+	if c.alone.Load() {
+		return nil
+	}
+	mode, err := guard(ctx, c.closed, func(ctx context.Context) (string, error) {
+		hello, err := c.client.Do(ctx, c.client.B().Arbitrary("HELLO").Build()).AsMap()
+		if err != nil {
+			return "", err
+		}
+		mode, ok := hello["mode"]
+		if !ok {
+			return "", nil
+		}
+		return mode.ToString()
+	})
+	_, refused := rueidis.IsRedisErr(err)
+	switch {
+	case refused, rueidis.IsParseErr(err):
+		// It doesn't tell, as a proxy may not. What is asked next shows what is
+		// wrong, and a cluster's node says so where it has to.
+		return nil
+	case err != nil:
+		return c.failed(err)
+	case mode == "cluster":
+		return &redisstore.ClusterError{Addr: c.addr()}
+	}
+	c.alone.Store(true)
+	return nil
 }
 
 // guard ends when ctx does, also where f does not: while the client connects it
@@ -118,7 +160,7 @@ func (c *conn) script(ctx context.Context, s *redisstore.Script, keys, args []st
 	}
 	if err != nil {
 		c.streak.Store(0)
-		return "", convert(err)
+		return "", err
 	}
 	c.success.Store(int64(time.Since(c.start)))
 	if c.streak.Load() < enough {
@@ -128,6 +170,9 @@ func (c *conn) script(ctx context.Context, s *redisstore.Script, keys, args []st
 }
 
 func (c *conn) Subscribe(ctx context.Context, channel string, up func(), message func(string)) error {
+	if err := c.checkAlone(ctx); err != nil {
+		return err
+	}
 	// Dedicate connects, and knows no context.
 	got := make(chan rueidis.DedicatedClient, 1)
 	go func() {
@@ -151,27 +196,33 @@ func (c *conn) Subscribe(ctx context.Context, channel string, up func(), message
 		OnMessage: func(m rueidis.PubSubMessage) { message(m.Message) },
 	})
 	if err := d.Do(ctx, d.B().Subscribe().Channel(channel).Build()).Error(); err != nil {
-		return fmt.Errorf("subscribe to %s: %w", channel, convert(err))
+		return fmt.Errorf("subscribe to %s: %w", channel, c.failed(err))
 	}
 	select {
 	case err := <-lost:
 		if err == nil {
 			err = errors.New("connection lost")
 		}
-		return fmt.Errorf("listen to %s: %w", channel, convert(err))
+		return fmt.Errorf("listen to %s: %w", channel, c.failed(err))
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
 func (c *conn) Scan(ctx context.Context, match string, key func(string) bool) error {
+	if err := c.checkAlone(ctx); err != nil {
+		return err
+	}
 	var cursor uint64
 	for {
+		// Built by hand, SCAN is not marked as one to repeat after a fault, which
+		// would hide the fault until the context ends.
+		scan := c.client.B().Arbitrary("SCAN", strconv.FormatUint(cursor, 10), "MATCH", match, "COUNT", "1000").Build()
 		page, err := guard(ctx, c.closed, func(ctx context.Context) (rueidis.ScanEntry, error) {
-			return c.client.Do(ctx, c.client.B().Scan().Cursor(cursor).Match(match).Count(1000).Build()).AsScanEntry()
+			return c.client.Do(ctx, scan).AsScanEntry()
 		})
 		if err != nil {
-			return convert(err)
+			return c.failed(err)
 		}
 		for _, k := range page.Elements {
 			if !key(k) {
@@ -191,10 +242,73 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// convert marks what the server replied.
-func convert(err error) error {
-	if e, ok := rueidis.IsRedisErr(err); ok {
-		return &redisstore.ServerError{Text: e.Error(), Err: err}
+// target is what a URL names, as errors show it: without user and password.
+type target struct {
+	addr string // host and port, or a socket's path
+	db   string // "/3", or "" for the first one
+}
+
+// addr answers where the server is, "" if that is not known.
+func (c *conn) addr() string {
+	if c.opened != nil {
+		return c.opened.addr
 	}
-	return err
+	nodes := c.client.Nodes()
+	if len(nodes) != 1 { // one of them it was
+		return ""
+	}
+	for addr := range nodes {
+		return addr
+	}
+	return ""
+}
+
+// failed says which server it was, and marks what that replied.
+func (c *conn) failed(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled), errors.Is(err, rueidis.ErrClosing):
+		return err // not the server's doing
+	}
+	addr := c.addr()
+	full := addr
+	if c.opened != nil {
+		full += c.opened.db
+	}
+	e, ok := rueidis.IsRedisErr(err)
+	reply := ""
+	if ok {
+		reply = coded(e.Error())
+	}
+	switch {
+	case strings.HasPrefix(reply, "NOAUTH "):
+		text := "the server wants a password"
+		if addr != "" {
+			text = "the server at " + addr + " wants a password"
+		}
+		if c.opened != nil {
+			text += ", which goes into the URL (also that in PAWL_STORE), as in redis://:PASSWORD@HOST:PORT"
+		}
+		return fmt.Errorf("%s: %w", text, &redisstore.ServerError{Text: reply, Err: err})
+	case ok:
+		return &redisstore.ServerError{Text: reply, Addr: full, Err: err}
+	case addr == "" || strings.Contains(err.Error(), addr): // as errors of net do
+		return err
+	}
+	return fmt.Errorf("%s: %w", full, err)
+}
+
+// coded puts back the code ERR, which the client cuts off: where the text is one
+// of Redis. Other texts without a code are a proxy's, as in "upstream failure".
+func coded(text string) string {
+	for _, start := range []string{
+		"unknown command", "wrong number of arguments", "user_script", "Error running script", "Error compiling script",
+		"Script attempted", "DB index", "SELECT is not allowed", "AUTH <password>", "max number of clients",
+	} {
+		if strings.HasPrefix(text, start) {
+			return "ERR " + text
+		}
+	}
+	return text
 }

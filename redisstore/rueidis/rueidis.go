@@ -22,7 +22,8 @@ import (
 // does not close it. o may be nil.
 //
 // The client must talk to one server, also by way of Sentinel: one of a
-// cluster is an error that is driver.ErrUnsupported. Its settings decide how
+// cluster is an error that is driver.ErrUnsupported, and so is the first call
+// where the server turns out to be part of one. Its settings decide how
 // soon a dead connection is noticed (Dialer.KeepAlive, ConnWriteTimeout). Calls
 // end with their context all the same; one that is cancelled in the moment in
 // which the server stops to answer, up to a second later.
@@ -38,13 +39,14 @@ func New(client rueidis.Client, o *redisstore.Options) (*redisstore.Store, error
 // [redisstore.New].
 func NewConn(client rueidis.Client) (redisstore.Conn, error) {
 	if client.Mode() == rueidis.ClientModeCluster {
-		return nil, fmt.Errorf("redis: locks on a cluster: %w", driver.ErrUnsupported)
+		return nil, fmt.Errorf("redis: client of a cluster, which is not supported yet: %w", driver.ErrUnsupported)
 	}
-	return newConn(client, func() {}), nil
+	return newConn(client, nil, func() {}), nil
 }
 
 // Open makes a store on the server that a URL names, with a client of its own.
-// It does no I/O: a server that does not answer shows with the first call.
+// It does no I/O: a server that does not answer, or is part of a cluster, shows
+// with the first call.
 //
 //	redis://[user[:password]@]host[:port][/db]     port 6379, db 0
 //	rediss://[user[:password]@]host[:port][/db]    the same over TLS
@@ -55,7 +57,7 @@ func Open(rawURL string, o *redisstore.Options) (*redisstore.Store, error) {
 		return nil, err
 	}
 	opt.DisableCache = true      // claims are never cached; works with RESP2 as well
-	opt.ForceSingleClient = true // do not ask for a cluster
+	opt.ForceSingleClient = true // a cluster is refused, not used
 	// NewClient connects, and fails if it can't, unless told to be lazy like
 	// this: its first attempt gets nowhere.
 	var late atomic.Bool
@@ -71,7 +73,14 @@ func Open(rawURL string, o *redisstore.Options) (*redisstore.Store, error) {
 		return nil, fmt.Errorf("redis: client for %s: %w", opt.InitAddress[0], err)
 	}
 	late.Store(true)
-	s, err := redisstore.New(newConn(client, client.Close), o)
+	to := &target{addr: opt.InitAddress[0]}
+	if opt.SelectDB != 0 {
+		to.db = fmt.Sprintf("/%d", opt.SelectDB)
+		if strings.HasPrefix(to.addr, "/") {
+			to.db = fmt.Sprintf("?db=%d", opt.SelectDB)
+		}
+	}
+	s, err := redisstore.New(newConn(client, to, client.Close), o)
 	if err != nil {
 		client.Close()
 		return nil, err

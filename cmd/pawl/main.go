@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -122,6 +123,9 @@ func (e *engineError) Is(target error) bool { return target == errEngine }
 func engine(err error) error {
 	if err == nil {
 		return nil
+	}
+	if os.Getenv("PAWL_CLAIM") != "" && strings.Contains(err.Error(), "NOAUTH") {
+		err = fmt.Errorf("%w; 'pawl run' does not pass the store's password on to its COMMAND: set PAWL_STORE there", err)
 	}
 	return &engineError{err}
 }

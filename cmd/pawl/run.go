@@ -15,9 +15,14 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/storeurl"
 )
 
-// closeTimeout is how long pawl tries to leave nothing behind in a store that
-// does not answer. What is left runs out with its TTL.
-const closeTimeout = 3 * time.Second
+// How long pawl tries to leave nothing behind in a store that does not answer:
+// a lease; a place in the queue; what the store most likely does not have. What
+// is left runs out with its TTL.
+const (
+	closeTimeout    = 3 * time.Second
+	leaveTimeout    = time.Second
+	hopelessTimeout = 300 * time.Millisecond
+)
 
 // hold waits for the lock, runs the command under it, and releases it.
 func (a *app) hold(ctx context.Context, o *runOptions) error {
@@ -28,7 +33,7 @@ func (a *app) hold(ctx context.Context, o *runOptions) error {
 	sig := child.Catch()
 	defer sig.Stop()
 	waiting, stop := sig.Context(ctx)
-	lease, closing, err := a.acquire(waiting, url, o)
+	lease, closing, watch, err := a.acquire(waiting, url, o)
 	stop()
 	defer closing()
 	if ended := sig.Ended(); ended != nil {
@@ -49,6 +54,10 @@ func (a *app) hold(ctx context.Context, o *runOptions) error {
 	}
 	released := lease.Unlock(ctx)
 	lost := errors.Is(released, pawl.ErrLost)
+	why := watch.recent(o.ttl)
+	if result.Cause == child.LeaseLost {
+		watch.giveUp()
+	}
 	if released != nil && !lost {
 		a.warn("%v", released)
 	}
@@ -58,7 +67,7 @@ func (a *app) hold(ctx context.Context, o *runOptions) error {
 	case result.Cause == child.HeldMax:
 		return &failure{status: exitLost, err: fmt.Errorf("%q was held for --max-hold %v: COMMAND was ended", o.name, o.limits.MaxHold)}
 	case result.Cause == child.LeaseLost && !lost:
-		return &failure{status: exitLost, err: fmt.Errorf("%q could not be renewed in time: COMMAND was ended before the lock was lost", o.name)}
+		return &failure{status: exitLost, err: fmt.Errorf("%q could not be renewed in time: COMMAND was ended before the lock was lost%s", o.name, because(why))}
 	case result.Cause == child.LeaseLost:
 		return &failure{status: exitLost, err: fmt.Errorf("%q was lost while COMMAND ran, which was ended: %w", o.name, released)}
 	case lost:
@@ -67,6 +76,14 @@ func (a *app) hold(ctx context.Context, o *runOptions) error {
 		return &failure{status: result.Status}
 	}
 	return nil
+}
+
+// because is the end of a sentence that err explains.
+func because(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + err.Error()
 }
 
 // environment is what the command sees: this process's, and what it holds.

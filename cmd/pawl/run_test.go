@@ -50,6 +50,8 @@ func TestExitStatus(t *testing.T) {
 		{"run --store redis://127.0.0.1:1 --no-wait x true", 69, "refused"},
 		{"run --store redis://127.0.0.1:1 --timeout 300ms x true", 69, "refused"},
 		{"run --store redis://127.0.0.1:1 x true", 69, "refused"},
+		{"run x $BIN run x true", 64, "already runs under \"x\""},
+		{"run x $BIN run y true", 0, ""},
 		{"run --store file:///proc/nothing/here x true", 69, "/proc/nothing/here"},
 		{"show --store redis://127.0.0.1:1 x", 69, ""},
 		{"show", 64, "one NAME"},
@@ -60,11 +62,11 @@ func TestExitStatus(t *testing.T) {
 		{"release x", 64, "nobody holds it"},
 		{"", 64, ""},
 	} {
-		p := b.run(fields(tt.args)...).want(tt.want)
+		p := b.run(fields(strings.ReplaceAll(tt.args, "$BIN", bin))...).want(tt.want)
 		if got := p.err.String(); !strings.Contains(got, tt.stderr) || tt.want == 0 && got != "" {
 			t.Errorf("%s: stderr %q, want %q", tt.args, got, tt.stderr)
 		}
-		if strings.Contains(p.err.String(), "panic") {
+		if strings.Contains(p.err.String(), "panic") || strings.Contains(p.err.String(), "close:") {
 			t.Error(p.err)
 		}
 	}

@@ -38,8 +38,10 @@ WINCH that pawl receives. It finds in its environment
   PAWL_NAME    the name that is held
   PAWL_TOKEN   a number greater than that of every earlier holder of NAME; let
                what COMMAND writes to refuse smaller ones
-  PAWL_CLAIM   names this lease, for programs that take it over
-  PAWL_STORE   the store, without user and password
+  PAWL_CLAIM   names this lease, as 'pawl show' does; a program may Adopt it to
+               renew and check it, but must not unlock it
+  PAWL_STORE   the store, without user and password: a pawl that COMMAND calls
+               needs it set anew if the store wants a password
 
 The lock ends after --ttl unless it is renewed, which pawl does all the time. If
 that fails for too long, or somebody takes the lock away, COMMAND's group gets

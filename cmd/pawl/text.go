@@ -72,7 +72,7 @@ func since(d time.Duration) string {
 // holding is who holds a name, in a sentence.
 func holding(e *driver.Entry) string {
 	if e == nil {
-		return "held by somebody else"
+		return "nobody holds it any more"
 	}
 	if e.Lingering {
 		return fmt.Sprintf("kept taken for another %s after %s", span(e.TTL), who(e))

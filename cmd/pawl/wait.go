@@ -7,12 +7,12 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/term"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/storeurl"
 	"github.com/pawl-go/pawl/driver"
 )
 
@@ -23,18 +23,24 @@ var (
 
 // acquire opens the store and waits for the lock. closing must be called in
 // any case, when the lock is released.
-func (a *app) acquire(ctx context.Context, url string, o *runOptions) (lease *pawl.Lease, closing func(), err error) {
+func (a *app) acquire(ctx context.Context, url string, o *runOptions) (lease *pawl.Lease, closing func(), w *watcher, err error) {
 	closing = func() {}
+	w = &watcher{latest: make(chan pawl.Event, 1)}
 	store, err := open(url)
 	if err != nil {
-		return nil, closing, err
+		return nil, closing, w, err
 	}
-	w := &watcher{latest: make(chan pawl.Event, 1)}
+	if err := a.alreadyHeld(ctx, store, url, o.name); err != nil {
+		return nil, closing, w, errors.Join(err, store.Close())
+	}
 	client := pawl.New(store, &pawl.Options{TTL: o.ttl, MinHold: o.minHold, Label: o.label, Observer: w.observe})
 	closing = func() {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		patience := w.patience()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := client.Close(ctx); err != nil {
+		// What never was a lease, or is one no longer, leaves nothing that
+		// anybody has to know of.
+		if err := client.Close(ctx); err != nil && patience == closeTimeout {
 			a.warn("%v", err)
 		}
 		if err := store.Close(); err != nil {
@@ -47,7 +53,7 @@ func (a *app) acquire(ctx context.Context, url string, o *runOptions) (lease *pa
 	// A store that fails later is waited for; one that never answered is
 	// rather a wrong address.
 	contact := time.AfterFunc(contactTimeout, func() {
-		if !w.contact.Load() {
+		if !w.contacted() {
 			cancel(errNoContact)
 		}
 	})
@@ -62,14 +68,45 @@ func (a *app) acquire(ctx context.Context, url string, o *runOptions) (lease *pa
 		lease, err = mutex.TryLock(waiting)
 	} else {
 		if !o.quiet && (a.json || term.IsTerminal(int(os.Stderr.Fd()))) {
-			defer w.tell(a, o.name)()
+			told := w.tell(a, client, o.name)
+			defer func() { told(lease != nil) }()
 		}
 		lease, err = mutex.Lock(waiting)
 	}
 	if err != nil {
-		return nil, closing, a.gaveUp(context.Cause(waiting), err, client, o, w)
+		return nil, closing, w, a.gaveUp(context.Cause(waiting), err, client, o, w)
 	}
-	return lease, closing, nil
+	return lease, closing, w, nil
+}
+
+// alreadyHeld refuses to wait for the lock under which this process runs: that
+// would be for ever.
+func (a *app) alreadyHeld(ctx context.Context, store driver.Store, url, name string) error {
+	outer := os.Getenv("PAWL_STORE")
+	id, _, _ := strings.Cut(os.Getenv("PAWL_CLAIM"), ".")
+	if os.Getenv("PAWL_NAME") != name || outer == "" || id == "" || !sameStore(url, outer) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	q, err := store.Inspect(ctx, name)
+	if err != nil {
+		return nil // Lock will meet it too, and knows what to do
+	}
+	holders, _ := split(&q)
+	for i := range holders {
+		if holders[i].ID == id && !holders[i].Lingering {
+			return usage("this command already runs under %q: it would wait for itself", name)
+		}
+	}
+	return nil
+}
+
+// sameStore compares without passwords, which a command is not told.
+func sameStore(a, b string) bool {
+	a, errA := storeurl.Public(a)
+	b, errB := storeurl.Public(b)
+	return errA == nil && errB == nil && a == b
 }
 
 // gaveUp makes of the error of a Lock what the user is told. cause is why
@@ -79,10 +116,17 @@ func (a *app) gaveUp(cause, err error, client *pawl.Client, o *runOptions, w *wa
 	if !timedOut && !errors.Is(err, pawl.ErrHeld) {
 		return engine(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	// An engine that fails is not busy, even if it still answers questions. Of
+	// a request that had no answer yet, those tell more.
+	trouble := enginePart(err, cause)
+	unanswered := errors.Is(trouble, context.Canceled)
+	if timedOut && trouble != nil && !unanswered {
+		return engine(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	q, inspectErr := client.Inspect(ctx, o.name)
-	if inspectErr != nil && timedOut {
+	if timedOut && (inspectErr != nil || unanswered && len(q.Claims) == 0) {
 		return engine(err) // it tells what the store's last error was
 	}
 	if o.quiet {
@@ -98,13 +142,28 @@ func (a *app) gaveUp(cause, err error, client *pawl.Client, o *runOptions, w *wa
 	}
 	switch {
 	case timedOut:
-		f.place = int(w.ahead.Load()) + 1
+		f.place = w.place()
 		f.err = fmt.Errorf("%q is still busy after %v: %s; you were %s", o.name, o.timeout, holding(holder), place(f.place))
 	default:
 		f.place = len(waiters) + 1
 		f.err = fmt.Errorf("%q is busy: %s; you would be %s", o.name, holding(holder), place(f.place))
 	}
 	return f
+}
+
+// enginePart answers what an error of Lock tells of the engine, nil if nothing:
+// it joins that with why waiting ended.
+func enginePart(err, cause error) error {
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return nil
+	}
+	for _, part := range joined.Unwrap() {
+		if part != cause && part != context.Canceled {
+			return part
+		}
+	}
+	return nil
 }
 
 // place is a place in the queue of those who wait.
@@ -126,24 +185,23 @@ func place(n int) string {
 	return fmt.Sprintf("%d%s in the queue", n, suffix)
 }
 
-// watcher follows the waiting.
+// watcher follows the lock, from the first attempt to its end.
 type watcher struct {
-	contact atomic.Bool // the store has answered
-	ahead   atomic.Int64
-	latest  chan pawl.Event // what tell has not told yet; holds one
+	latest chan pawl.Event // what tell has not told yet; holds one
+
+	mu      sync.Mutex
+	contact bool // the store has answered
+	held    bool // a lease was granted
+	over    bool // and is lost
+	claim   string
+	ahead   int
+	trouble error     // of the last attempt, if that failed
+	failed  time.Time // when it did
 }
 
 // observe is a pawl.Observer: it must not wait, as writing to a terminal may.
 func (w *watcher) observe(e pawl.Event) {
-	switch e.Kind {
-	case pawl.Waiting:
-		w.contact.Store(true)
-		w.ahead.Store(int64(e.Ahead))
-	case pawl.Acquired:
-		w.contact.Store(true)
-		return
-	case pawl.Retrying:
-	default:
+	if !w.note(e) {
 		return
 	}
 	select {
@@ -156,64 +214,189 @@ func (w *watcher) observe(e pawl.Event) {
 	}
 }
 
+// note answers whether e is news for those who wait.
+func (w *watcher) note(e pawl.Event) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.claim = e.Claim
+	switch e.Kind {
+	case pawl.Waiting:
+		w.contact, w.ahead, w.trouble = true, e.Ahead, nil
+		return true
+	case pawl.Acquired:
+		w.contact, w.held, w.trouble = true, true, nil
+	case pawl.Retrying:
+		w.trouble, w.failed = e.Err, time.Now()
+		return !w.held
+	case pawl.Lost:
+		w.over = true
+	}
+	return false
+}
+
+func (w *watcher) contacted() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.contact
+}
+
+// place is the claim's own among those who wait.
+func (w *watcher) place() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ahead + 1
+}
+
+// patience is how long Close may take.
+func (w *watcher) patience() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.held && !w.over:
+		return closeTimeout
+	case w.contact && w.trouble == nil:
+		return leaveTimeout
+	}
+	return hopelessTimeout
+}
+
+// giveUp notes that the lease counts as lost, though it may not be yet.
+func (w *watcher) giveUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+}
+
+// recent answers the last failure unless it is older than that: renewals since
+// then may have worked.
+func (w *watcher) recent(age time.Duration) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Since(w.failed) > age {
+		return nil
+	}
+	return w.trouble
+}
+
 // tell prints for whom it waits, at most once a second, until the function it
-// answers is called.
-func (w *watcher) tell(a *app, name string) (stop func()) {
-	quit := make(chan struct{})
+// answers is called, which wants to know whether the lock was granted.
+func (w *watcher) tell(a *app, client *pawl.Client, name string) (stop func(granted bool)) {
+	ctx, quit := context.WithCancel(context.Background())
+	failing, last := pawl.Retrying.String(), ""
 	var done sync.WaitGroup
 	done.Go(func() {
-		last := ""
+		var left time.Duration // of the claim's time, while the store fails
 		for {
+			var again <-chan time.Time
+			if last == failing {
+				again = time.After(time.Second)
+			}
 			select {
 			case e := <-w.latest:
 				last = a.tellWaiting(e, name, last)
-			case <-quit:
+			case <-again:
+			case <-ctx.Done():
 				return
+			}
+			if last == failing {
+				before := left
+				left = w.left(ctx, client, name)
+				if before > 0 && left > before {
+					a.tellBack(name)
+					last = ""
+				}
+			}
+			if last != failing {
+				left = 0
 			}
 			select {
 			case <-time.After(time.Second):
-			case <-quit:
+			case <-ctx.Done():
 				return
 			}
 		}
 	})
-	return func() {
-		close(quit)
+	return func(granted bool) {
+		quit()
 		done.Wait()
+		if granted && last == failing {
+			a.tellBack(name)
+		}
 	}
 }
 
-// tellWaiting prints e unless that would repeat what was told last.
+// left is how long the store keeps the claim in the queue, 0 if that is not
+// known. It grows only by a renewal: there is no event for one that works again
+// and finds the claim in the same place.
+func (w *watcher) left(ctx context.Context, client *pawl.Client, name string) time.Duration {
+	w.mu.Lock()
+	id := w.claim
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	q, err := client.Inspect(ctx, name)
+	if err != nil {
+		return 0
+	}
+	for _, e := range q.Claims {
+		if e.ID == id {
+			return e.TTL
+		}
+	}
+	return 0
+}
+
+// tellWaiting prints e unless that would repeat what was told last, and answers
+// what is told now.
 func (a *app) tellWaiting(e pawl.Event, name, last string) string {
-	if a.json {
-		out := waitingJSON{Event: e.Kind.String(), Name: name}
-		if e.Kind == pawl.Retrying {
-			out.Error, out.Attempt = fmt.Sprint(e.Err), e.Attempt
-		} else {
-			out.Place = e.Ahead + 1
-			if e.Blocker != nil {
-				out.Holder = &claimsJSON([]driver.Entry{*e.Blocker})[0]
-			}
+	key, failing := e.Kind.String(), pawl.Retrying.String()
+	if key == failing {
+		switch {
+		case last == failing:
+		case a.json:
+			a.sayJSON(waitingJSON{Event: failing, Name: name, Error: fmt.Sprint(e.Err), Attempt: e.Attempt})
+		default:
+			a.say("the store fails, trying again: %v", e.Err)
 		}
-		_ = a.printJSON(a.err, out) // there is nowhere else to tell
-		return ""
+		return failing
 	}
-	var b strings.Builder
-	key := e.Kind.String()
-	if e.Kind == pawl.Retrying {
-		fmt.Fprintf(&b, "the store can't be reached, trying again: %v", e.Err)
-	} else {
-		fmt.Fprintf(&b, "waiting for %q: %s; you are %s", name, holding(e.Blocker), place(e.Ahead+1))
-		key += fmt.Sprint(e.Ahead)
+	if last == failing {
+		a.tellBack(name)
+	}
+	key += fmt.Sprint(e.Ahead)
+	if e.Blocker != nil {
+		key += e.Blocker.ID
+	}
+	switch {
+	case key == last:
+	case a.json:
+		out := waitingJSON{Event: e.Kind.String(), Name: name, Place: e.Ahead + 1}
 		if e.Blocker != nil {
-			key += e.Blocker.ID
+			out.Holder = &claimsJSON([]driver.Entry{*e.Blocker})[0]
 		}
-	}
-	if key != last {
-		fmt.Fprintf(a.err, "pawl: %s\n", printable(b.String()))
+		a.sayJSON(out)
+	case e.Blocker == nil:
+		a.say("waiting for %q; you are %s", name, place(e.Ahead+1))
+	default:
+		a.say("waiting for %q: %s; you are %s", name, holding(e.Blocker), place(e.Ahead+1))
 	}
 	return key
 }
+
+// tellBack says that the store works again.
+func (a *app) tellBack(name string) {
+	if a.json {
+		a.sayJSON(waitingJSON{Event: "back", Name: name})
+		return
+	}
+	a.say("the store works again")
+}
+
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintf(a.err, "pawl: %s\n", printable(fmt.Sprintf(format, args...)))
+}
+
+func (a *app) sayJSON(v any) { _ = a.printJSON(a.err, v) } // there is nowhere else to tell
 
 type waitingJSON struct {
 	Event   string     `json:"event"`

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -101,10 +102,14 @@ func (b *bundle) hold(flags ...string) (*process, int) {
 	return p, pid
 }
 
-// waiter starts a pawl that waits for x.
+// waiter starts a pawl that waits for x; flags come first, as --flag=value.
 func (b *bundle) waiter(args ...string) *process {
 	b.t.Helper()
-	p := b.start(append([]string{"run", "x"}, args...)...)
+	flags := 0
+	for flags < len(args) && strings.HasPrefix(args[flags], "-") {
+		flags++
+	}
+	p := b.start(slices.Concat([]string{"run"}, args[:flags], []string{"x"}, args[flags:])...)
 	eventually(b.t, "it does not wait", func() bool {
 		show := b.start("show", "x")
 		show.want(0)
@@ -165,7 +170,7 @@ func TestServerGoesForGood(t *testing.T) {
 				t.Errorf("the command lived for %v after the server went, and the TTL is %v", d, ttl)
 			}
 			p.want(79)
-			if !strings.Contains(p.printed(), "could not be renewed") {
+			if !strings.Contains(p.printed(), "could not be renewed") || name == "killed" && !strings.Contains(p.printed(), "refused") {
 				t.Error(p.printed())
 			}
 		})
@@ -299,7 +304,11 @@ func TestPassword(t *testing.T) {
 		}
 	}
 	// A pawl inside is refused, rather than left to lock elsewhere.
-	b.start("run", "x", bin, "run", "--no-wait", "y", "true").want(69)
+	inner := b.start("run", "x", bin, "run", "--no-wait", "y", "true")
+	inner.want(69)
+	if !strings.Contains(inner.printed(), "set PAWL_STORE there") {
+		t.Error(inner.printed())
+	}
 }
 
 func TestServerThatNeverAnswers(t *testing.T) {
@@ -309,4 +318,69 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	b.start("run", "--no-wait", "x", "true").want(69)
 	b.start("run", "--timeout", "1s", "x", "true").want(69)
 	b.start("show", "x").want(69)
+}
+
+// A server that answers questions but takes no writes is not a busy lock.
+func TestServerThatRefusesWrites(t *testing.T) {
+	b := newBundle(t, servers.RedisOptions{})
+	b.configure("maxmemory", "1")
+	p := b.start("run", "--timeout", "1s", "x", "true")
+	p.want(69)
+	if out := p.printed(); !strings.Contains(out, "OOM") || strings.Contains(out, "busy") {
+		t.Error(out)
+	}
+	b.configure("maxmemory", "0")
+	b.hold()
+	b.start("run", "--timeout", "1s", "x", "true").want(75)
+}
+
+// Who waits is told once when the server goes, and once when it is back.
+func TestWaiterTellsOfAnOutage(t *testing.T) {
+	b := newBundle(t, servers.RedisOptions{AppendOnly: true})
+	holder := b.start("run", "--ttl", "1m", "x", "sh", "-c", "while ! test -e $D/end; do sleep 0.05; done")
+	p := b.waiter("--json", "--ttl=6s", "true")
+	b.redis.Kill()
+	p.wait(`"event":"retrying"`, "refused")
+	time.Sleep(3 * time.Second) // for more of the same
+	if err := b.redis.Restart(true); err != nil {
+		t.Fatal(err)
+	}
+	p.wait(`"event":"back"`)
+	if err := os.WriteFile(b.dir+"/end", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	holder.want(0)
+	p.want(0)
+	if n := strings.Count(p.printed(), "retrying"); n != 1 {
+		t.Errorf("told %d times:\n%s", n, p.printed())
+	}
+}
+
+// Nothing is held: there is nothing to wait for.
+func TestInterruptedWithoutAServer(t *testing.T) {
+	b := newBundle(t, servers.RedisOptions{})
+	b.redis.Kill()
+	p := b.start("run", "x", "true")
+	time.Sleep(500 * time.Millisecond)
+	p.Process.Signal(syscall.SIGINT)
+	p.want(130)
+	if out := p.printed(); strings.Contains(out, "close:") {
+		t.Error(out)
+	}
+}
+
+func (b *bundle) configure(name, value string) {
+	b.t.Helper()
+	conn, err := net.Dial("tcp", b.redis.Addr())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "CONFIG SET %s %s\r\n", name, value); err != nil {
+		b.t.Fatal(err)
+	}
+	answer := make([]byte, 64)
+	if n, err := conn.Read(answer); err != nil || string(answer[:n]) != "+OK\r\n" {
+		b.t.Fatalf("%q, %v", answer[:n], err)
+	}
 }

@@ -4,7 +4,12 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"time"
 )
+
+// again is how long after the first signal another one is a user's who has lost
+// patience, and not the same one to both the process and its group.
+const again = 100 * time.Millisecond
 
 // Signals catches the signals that are meant for the command, from before the
 // lock is asked for until after it is released.
@@ -50,7 +55,8 @@ func (s *Signals) note(sig os.Signal) {
 }
 
 // Context ends with parent or, with cause *Interrupted, when a signal comes
-// that ends a process which waits. Stop must be called before Ended or Run.
+// that ends a process which waits; another one some time after that exits at
+// once. stop must be called before Ended or Run.
 func (s *Signals) Context(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	quit, done := make(chan struct{}), make(chan struct{})
@@ -65,6 +71,16 @@ func (s *Signals) Context(parent context.Context) (ctx context.Context, stop fun
 			}
 		}
 		cancel(&Interrupted{s.ended})
+		for first := time.Now(); ; {
+			select {
+			case sig := <-s.ch:
+				if ending(sig) && time.Since(first) > again {
+					os.Exit((&Interrupted{sig}).Status())
+				}
+			case <-quit:
+				return
+			}
+		}
 	}()
 	return ctx, func() {
 		close(quit)

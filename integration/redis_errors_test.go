@@ -193,14 +193,20 @@ func TestRedisErrorsNameTheServer(t *testing.T) {
 // words of who asked.
 func TestRedisListsNothingOfNobody(t *testing.T) {
 	r := servers.RunRedis(t, servers.RedisOptions{})
-	mine := dialRedis(t, r)
-	r.Kill()
-	given, err := rueidis.New(mine, nil)
+	given, err := rueidis.New(dialRedis(t, r), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer given.Close()
-	for what, s := range map[string]driver.Store{"opened": openRedis(t, r), "caller's client": given} {
+	stores := map[string]driver.Store{"opened": openRedis(t, r), "caller's client": given}
+	for what, s := range stores { // the server is known by now
+		if err := listed(within(t, patience), s, ""); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	stores["opened later"] = openRedis(t, r)
+	r.Kill()
+	for what, s := range stores {
 		ctx := within(t, patience)
 		// The first attempt may be told that the connection it had is lost.
 		err := listed(ctx, s, "jobs/[a")

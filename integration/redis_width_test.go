@@ -110,7 +110,7 @@ func TestRedisOddWidths(t *testing.T) {
 		m := mutex("keys", ttl)
 		enter(t, s, m, driver.Holding)
 		left, err := c.Do(ctx, c.B().Pttl().Key("pawl:{keys}").Build()).AsInt64()
-		after := time.Duration(left)*time.Millisecond - ttl - time.UnixMicro(now)time.Until()
+		after := time.Duration(left)*time.Millisecond - ttl - time.Until(time.UnixMicro(now))
 		if err != nil || after < time.Minute {
 			t.Errorf("the key vanishes %v after a claim of %v has run out, %v; want a minute", after, ttl, err)
 		}

@@ -337,10 +337,11 @@ func TestServerThatRefusesWrites(t *testing.T) {
 // Who waits is told once when the server goes, and once when it is back.
 func TestWaiterTellsOfAnOutage(t *testing.T) {
 	b := newBundle(t, servers.RedisOptions{AppendOnly: true})
-	holder := b.start("run", "--ttl", "1m", "x", "sh", "-c", "while ! test -e $D/end; do sleep 0.05; done")
+	holder := b.start("run", "--ttl", "1m", "x", "sh", "-c", "echo ready; while ! test -e $D/end; do sleep 0.05; done")
+	holder.wait("ready")
 	p := b.waiter("--json", "--ttl=6s", "true")
 	b.redis.Kill()
-	p.wait(`"event":"retrying"`, "refused")
+	p.wait(`"event":"retrying"`)
 	time.Sleep(3 * time.Second) // for more of the same
 	if err := b.redis.Restart(true); err != nil {
 		t.Fatal(err)

@@ -21,10 +21,11 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Exit statuses of pawl itself. 64, 69 and 75 are those of sysexits.h.
+// Exit statuses of pawl itself. 64, 69, 74 and 75 are those of sysexits.h.
 const (
 	exitUsage       = 64
 	exitUnreachable = 69
+	exitWrite       = 74
 	exitBusy        = 75
 	exitLost        = 79
 )
@@ -66,12 +67,16 @@ func usage(format string, args ...any) error {
 
 // run is main without the process around it.
 func run(args []string, stdout, stderr io.Writer) int {
-	a := &app{out: stdout, err: stderr}
+	out := &checked{w: stdout}
+	a := &app{out: out, err: stderr}
 	root := a.root()
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	root.SetOut(out)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteC()
+	if out.err != nil {
+		err = &failure{status: exitWrite, err: fmt.Errorf("write to standard output: %w", out.err)}
+	}
 	if err == nil {
 		return 0
 	}
@@ -80,6 +85,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 		a.report(f, cmd.CommandPath())
 	}
 	return f.status
+}
+
+// checked remembers that a write failed, for those who print without looking.
+type checked struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checked) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	if err != nil && c.err == nil {
+		c.err = err
+	}
+	return n, err
 }
 
 // classify finds the exit status of an error.
@@ -173,6 +192,7 @@ A password belongs into PAWL_STORE: other users can see a command's arguments.
 Exit status:
   64  the call is wrong            75  the lock is busy, or the time is up
   69  the store can't be reached   79  the lock was lost, or held too long
+  74  the answer can't be written
 'pawl run' otherwise ends as its command does: with its status, 128+N after
 signal N, 127 if it was not found, 126 if it can't be run, 71 if it can't be
 guarded.`,

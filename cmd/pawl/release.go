@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/driver"
 )
 
 func (a *app) releaseCommand() *cobra.Command {
@@ -39,6 +40,10 @@ func (a *app) release(ctx context.Context, c *pawl.Client, name string, force bo
 	if err != nil {
 		return engine(err)
 	}
+	return a.printReleased(name, removed)
+}
+
+func (a *app) printReleased(name string, removed []driver.Entry) error {
 	if a.json {
 		return a.printJSON(a.out, struct {
 			Name    string      `json:"name"`
@@ -46,7 +51,7 @@ func (a *app) release(ctx context.Context, c *pawl.Client, name string, force bo
 		}{name, claimsJSON(removed)})
 	}
 	if len(removed) == 0 {
-		fmt.Fprintf(a.out, "Nobody held %s.\n", printable(name))
+		fmt.Fprintf(a.out, "Nobody holds %s.\n", printable(name))
 	}
 	for _, e := range removed {
 		fmt.Fprintf(a.out, "Released %s: it was %s, token %d.\n", printable(name), holding(&e), e.Token)
@@ -62,7 +67,7 @@ func (a *app) refuse(ctx context.Context, c *pawl.Client, name string) error {
 	}
 	holders, _ := split(&q)
 	if len(holders) == 0 {
-		return usage("release %q: nobody holds it", name)
+		return a.printReleased(name, nil)
 	}
 	f := &failure{status: exitUsage, queue: toJSON(&q)}
 	f.err = fmt.Errorf("release %q: it is %s; add --force to take it away", name, holding(&holders[0]))

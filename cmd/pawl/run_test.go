@@ -37,10 +37,11 @@ func TestExitStatus(t *testing.T) {
 		{"run x --quiet true", 64, "go before NAME"},
 		{"run --wrong x true", 64, "unknown flag"},
 		{"run a{b true", 64, "braces"},
-		{"run --ttl 10ms x true", 64, "allowed are"},
-		{"run --ttl 200ms x true", 64, "300ms or more"},
-		{"run --ttl 4s --kill-after 3s x true", 64, "TTL of 6s or more, or kill after 2s or less"},
-		{"run --kill-after -1s x true", 64, "negative"},
+		{"run --ttl 10ms x true", 64, "--ttl 10ms: allowed are 300ms to"},
+		{"run --ttl 200ms x true", 64, "--ttl 200ms: allowed are 300ms to"},
+		{"run --ttl 9000h x true", 64, "--ttl 9000h0m0s: allowed are 300ms to"},
+		{"run --ttl 4s --kill-after 3s x true", 64, "use --ttl 6s or more, or --kill-after 2s or less"},
+		{"run --kill-after -1s x true", 64, "--kill-after -1s"},
 		{"run --no-wait --timeout 1s x true", 64, "exclude"},
 		{"run --timeout 0s x true", 64, "--timeout"},
 		{"run --max-hold -1s x true", 64, "--max-hold"},
@@ -59,7 +60,8 @@ func TestExitStatus(t *testing.T) {
 		{"list a b", 64, ""},
 		{"list --bogus", 64, "unknown flag"},
 		{"bogus", 64, "unknown command"},
-		{"release x", 64, "nobody holds it"},
+		{"release x", 0, ""},
+		{"release x --force", 0, ""},
 		{"", 64, ""},
 	} {
 		p := b.run(fields(strings.ReplaceAll(tt.args, "$BIN", bin))...).want(tt.want)
@@ -79,6 +81,29 @@ func fields(s string) []string {
 		all[i] = strings.ReplaceAll(all[i], "${IFS}", " ")
 	}
 	return all
+}
+
+func TestWriteFails(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("this test needs /dev/full")
+	}
+	b := newBundle(t)
+	for _, args := range []string{"show x", "show --json x", "list --json", "release x", "release x --force", "version", "version --json", "--help", ""} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := b.command(fields(args)...)
+		p.Stdout = full
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.want(74)
+		full.Close()
+		if !strings.Contains(p.err.String(), "no space left") {
+			t.Errorf("%s: %s", args, p.err)
+		}
+	}
 }
 
 func TestEnvironment(t *testing.T) {

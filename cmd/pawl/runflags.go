@@ -32,6 +32,8 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run waits for its turn to hold NAME, first come, first served, runs COMMAND, and
 releases NAME when COMMAND and the processes it started in its group are gone.
 
+NAME is 1 to 512 bytes of text without control characters and braces.
+
 COMMAND runs without a shell, in a process group of its own. It gets the
 terminal, if there is one, and the signals TERM, INT, HUP, QUIT, USR1, USR2 and
 WINCH that pawl receives. It finds in its environment
@@ -110,8 +112,8 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	}
 
 	flags := cmd.Flags()
-	if err := driver.CheckTTL(o.ttl); err != nil {
-		return fmt.Errorf("--ttl: %w", err)
+	if o.ttl < child.MinTTL || o.ttl > driver.MaxTTL {
+		return usage("--ttl %v: allowed are %v to %v", o.ttl, child.MinTTL, driver.MaxTTL)
 	}
 	o.limits.TTL = o.ttl
 	if !flags.Changed("kill-after") {

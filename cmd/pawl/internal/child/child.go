@@ -55,26 +55,27 @@ func margin(ttl time.Duration) time.Duration {
 	return min(max(ttl/20, 20*time.Millisecond), 500*time.Millisecond)
 }
 
-// minTTL is the shortest TTL within which processes can be ended reliably.
-const minTTL = 300 * time.Millisecond
+// MinTTL is the shortest TTL within which processes can be ended reliably.
+const MinTTL = 300 * time.Millisecond
 
 // DefaultKillAfter suits a TTL.
 func DefaultKillAfter(ttl time.Duration) time.Duration { return min(ttl/3, 5*time.Second) }
 
-// Check answers why a command can't be ended before the lease ends. A lease is
+// Check answers why a command can't be ended before the lease ends, in terms of
+// pawl's flags. A lease is
 // renewed every third of its TTL; SIGTERM must come later than that, or one
 // slow renewal would end the command.
 func (l *Limits) Check() error {
 	switch {
-	case l.TTL < minTTL:
-		return fmt.Errorf("a TTL of %v is too short to end a command in time: use %v or more", l.TTL, minTTL)
+	case l.TTL < MinTTL:
+		return fmt.Errorf("--ttl %v: a command can't be ended so quickly; use %v or more", l.TTL, MinTTL)
 	case l.KillAfter < 0:
-		return fmt.Errorf("kill after %v: it can't be negative", l.KillAfter)
+		return fmt.Errorf("--kill-after %v: it can't be negative", l.KillAfter)
 	case l.KillAfter > l.TTL/2:
-		return fmt.Errorf("with a TTL of %v a command that gets %v between SIGTERM and SIGKILL can't be ended before the lock is lost: use a TTL of %v or more, or kill after %v or less",
-			l.TTL, l.KillAfter, 2*l.KillAfter, l.TTL/2)
+		return fmt.Errorf("--kill-after %v: COMMAND could not be ended before a lock with --ttl %v is lost; use --ttl %v or more, or --kill-after %v or less",
+			l.KillAfter, l.TTL, 2*l.KillAfter, l.TTL/2)
 	case l.MaxHold < 0:
-		return fmt.Errorf("a maximal hold of %v: it can't be negative", l.MaxHold)
+		return fmt.Errorf("--max-hold %v: it can't be negative", l.MaxHold)
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%+v: SIGTERM %v after a renewal", l, left)
 		}
 	}
-	for _, ttl := range []time.Duration{minTTL, time.Second, 15 * time.Second, time.Hour} {
+	for _, ttl := range []time.Duration{MinTTL, time.Second, 15 * time.Second, time.Hour} {
 		l := Limits{TTL: ttl, KillAfter: DefaultKillAfter(ttl)}
 		if err := l.Check(); err != nil {
 			t.Errorf("the default does not pass: %v", err)

@@ -45,7 +45,7 @@ func Run(c Command, lease Lease, lim Limits, sig *Signals) (Result, error) {
 	signal.Notify(s.resumed, syscall.SIGCONT)
 	defer signal.Stop(s.resumed)
 	s.tty = openTerminal()
-	defer func() { s.tty.end(s.group, s.signaled) }()
+	defer func() { s.tty.end(s.group, s.signaled || s.cause != Itself) }()
 
 	if ended := sig.Ended(); ended != nil {
 		return Result{}, &Interrupted{ended}

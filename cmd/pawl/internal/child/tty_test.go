@@ -238,6 +238,10 @@ func TestModesAreRestored(t *testing.T) {
 	s := shell(t)
 	s.key("$RUN sh -c 'stty -echo -icanon; kill -KILL $$'; stty -a | grep -c -- '-icanon' | sed 's/^/raw-/'\n")
 	s.out.wait(t, "raw-0")
+	// Bash, with its line editor, would restore them after a signal by itself.
+	s.key("sh -c 'MAX_HOLD=300ms $RUN sh -c \"trap \\\"exit 3\\\" TERM; stty -echo -icanon; while :; do sleep 0.05; done\"; echo sta\"\"tus-$?; stty -a | grep -c -- -icanon | sed s/^/modes-/'\n")
+	s.out.wait(t, "status-80")
+	s.out.wait(t, "modes-0")
 }
 
 // SIGSTOP is not the terminal's: somebody looks at the command; it keeps the

@@ -75,15 +75,15 @@ func (t *terminal) give(group int) bool {
 }
 
 // end takes the terminal back from a group that is gone, unless somebody else
-// got it meanwhile. A command that was killed leaves it in modes of its own.
-func (t *terminal) end(group int, killed bool) {
+// got it meanwhile. A command that was ended may leave it in modes of its own.
+func (t *terminal) end(group int, ended bool) {
 	if t == nil {
 		return
 	}
 	if front := t.foreground(); t.given && front != t.own && (front == group || !exists(front)) {
 		_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, t.own) // gone with the terminal
 	}
-	if t.given && killed && t.modes != nil && t.foreground() == t.own {
+	if t.given && ended && t.modes != nil && t.foreground() == t.own {
 		_ = term.Restore(t.fd, t.modes)
 	}
 	signal.Reset(syscall.SIGTTOU)

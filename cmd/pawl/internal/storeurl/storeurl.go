@@ -77,6 +77,9 @@ func Public(raw string) (string, error) {
 }
 
 func public(u *url.URL) string {
+	if u.Scheme == "mem" {
+		return "mem://" // url.URL leaves out the slashes of an empty host
+	}
 	v := *u
 	v.User = nil
 	return v.String()
@@ -92,6 +95,9 @@ func parse(raw string) (*url.URL, error) {
 	o, ok := openers[u.Scheme]
 	if !ok {
 		return nil, invalid("unknown scheme %q; there are %s", u.Scheme, forms())
+	}
+	if u.Scheme == "file" && u.Opaque != "" {
+		return nil, invalid("it must have an absolute path: file:///PATH")
 	}
 	if u.Opaque != "" || u.Fragment != "" {
 		return nil, invalid("it must look like %s", o.form)

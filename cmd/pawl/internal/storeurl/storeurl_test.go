@@ -35,7 +35,7 @@ func TestWrongURLs(t *testing.T) {
 		"mem://host":                       "mem://",
 		"mem:x":                            "mem://",
 		"file://relative/path":             "absolute",
-		"file:relative":                    "file:///PATH",
+		"file:relative":                    "absolute path: file:///PATH",
 		"file:///x?mode=700":               `unknown parameter "mode"`,
 		"file:///x#y":                      "file:///PATH",
 		"redis://":                         "host",
@@ -69,7 +69,7 @@ func TestPublic(t *testing.T) {
 		"rediss://:secret@h":          "rediss://h",
 		"unix://u:secret@/run/x?db=1": "unix:///run/x?db=1",
 		"file:///a%20b":               "file:///a%20b",
-		"mem://":                      "mem:",
+		"mem://":                      "mem://",
 	} {
 		got, err := Public(raw)
 		if err != nil || got != want {

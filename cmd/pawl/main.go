@@ -56,6 +56,7 @@ type failure struct {
 	err    error
 	queue  *queueJSON // when busy
 	place  int        // when busy, 0: unknown
+	key    os.Signal  // by which the user ended the whole job
 }
 
 func (f *failure) Error() string { return fmt.Sprint(f.err) }
@@ -83,6 +84,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	f := classify(err)
 	if f.err != nil {
 		a.report(f, cmd.CommandPath())
+	}
+	if f.key != nil {
+		child.Follow(f.key)
 	}
 	return f.status
 }

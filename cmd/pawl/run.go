@@ -73,7 +73,7 @@ func (a *app) hold(ctx context.Context, o *runOptions) error {
 	case lost:
 		return &failure{status: exitLost, err: fmt.Errorf("%q was lost before COMMAND ended with status %d: %w", o.name, result.Status, released)}
 	case result.Status != 0:
-		return &failure{status: result.Status}
+		return &failure{status: result.Status, key: result.Key}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -325,6 +326,49 @@ func TestTellsForWhomItWaits(t *testing.T) {
 	p.out.wait(t, "you are the next")
 	p.out.wait(t, "done")
 	p.want(0)
+}
+
+// One Ctrl-C ends a script that calls pawl in a loop, as it would end it without
+// pawl; a command that takes it as a question does not.
+func TestCtrlCEndsTheScript(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("this test needs bash")
+	}
+	for name, tt := range map[string]struct {
+		command, key, want string
+		status             int
+	}{
+		"ended": {`echo rea""dy; exec sleep 30`, "\x03", "ready", -1},
+		// Bash itself ignores that key.
+		"quit":   {`echo rea""dy; exec sleep 30`, "\x1c", "after 131", 0},
+		"caught": {`trap "exit 3" INT; echo rea""dy; while :; do sleep 0.05; done`, "\x03", "after 3", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBundle(t)
+			p := b.command()
+			p.Path, p.Args = bash, []string{bash, "-c", "ulimit -c 0; " + bin + " run z -- sh -c '" + tt.command + "'; echo after $?; " + bin + " run z -- echo second"}
+			p.Stdout, p.Stderr = nil, nil // the terminal
+			tty, err := pty.Start(p.Cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go io.Copy(p.out, tty) // ends with the terminal
+			t.Cleanup(func() { p.Process.Kill() })
+			p.out.wait(t, "ready")
+			if _, err := io.WriteString(tty, tt.key); err != nil {
+				t.Fatal(err)
+			}
+			p.want(tt.status)
+			p.out.wait(t, tt.want)
+			if out := p.out.String(); (tt.status == 0) != strings.Contains(out, "second") || strings.Contains(out, "goroutine") {
+				t.Errorf("printed:\n%s", out)
+			}
+			if q := b.queue("z"); len(q.Holders)+len(q.Waiters) > 0 {
+				t.Errorf("left behind: %+v", q)
+			}
+		})
+	}
 }
 
 func TestMinHoldAndMaxHold(t *testing.T) {

@@ -93,6 +93,7 @@ const (
 type Result struct {
 	Status int // its exit status; 128+N if signal N ended it
 	Cause  Cause
+	Key    os.Signal // of Ctrl-C or Ctrl-\ that ended it in the terminal's foreground, else nil; see Follow
 }
 
 // Error is a command that can't be run.

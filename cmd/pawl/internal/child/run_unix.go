@@ -86,6 +86,9 @@ type supervisor struct {
 
 	exited, signaled bool // the command itself, not its group
 	status           int
+
+	forwarded bool           // a signal that came to this process
+	key       syscall.Signal // by which the command ended in the foreground
 }
 
 func (s *supervisor) run() (Result, error) {
@@ -107,6 +110,7 @@ func (s *supervisor) run() (Result, error) {
 		select {
 		case <-s.children:
 		case sig := <-s.sig.ch:
+			s.forwarded = true
 			s.signal(sig.(syscall.Signal))
 		case <-s.stop:
 			s.signal(syscall.SIGTSTP) // we stop when the command has stopped
@@ -120,7 +124,11 @@ func (s *supervisor) run() (Result, error) {
 	if s.guard.end() && s.cause == Itself {
 		s.cause = s.guardCause
 	}
-	return Result{s.status, s.cause}, nil
+	r := Result{Status: s.status, Cause: s.cause}
+	if s.key != 0 && s.cause == Itself {
+		r.Key = s.key
+	}
+	return r, nil
 }
 
 // tellGuard tells the guard when the group must be dead, if that has changed.
@@ -224,6 +232,13 @@ func (s *supervisor) gone() bool {
 			s.exited, s.status = true, ws.ExitStatus()
 		case pid == s.group && ws.Signaled():
 			s.exited, s.signaled, s.status = true, true, 128+int(ws.Signal())
+			switch sig := ws.Signal(); sig {
+			case syscall.SIGINT, syscall.SIGQUIT:
+				// One that was sent to us is nobody else's business.
+				if s.tty != nil && !s.forwarded && s.tty.foreground() == s.group {
+					s.key = sig
+				}
+			}
 		}
 	}
 }

@@ -17,6 +17,9 @@ func (e *Interrupted) Status() int { return 130 }
 // Guard does nothing on this system.
 func Guard() {}
 
+// Follow does nothing on this system: the console tells everybody.
+func Follow(os.Signal) {}
+
 // Run starts the command and returns when it has ended. Windows has no process
 // groups as Unix has: only the command itself is ended before the lease ends,
 // and at once; Ctrl-C reaches it through the console.
@@ -47,7 +50,7 @@ func Run(c Command, lease Lease, lim Limits, sig *Signals) (Result, error) {
 			if err != nil && !errors.As(err, &exit) {
 				return Result{}, err
 			}
-			return Result{cmd.ProcessState.ExitCode(), cause}, nil
+			return Result{Status: cmd.ProcessState.ExitCode(), Cause: cause}, nil
 		case <-sig.ch: // the console has told the command too
 			continue
 		case <-lost:

@@ -125,9 +125,9 @@ func (co *cohort) await(ctx context.Context, w *waiter) (*tenure, error) {
 		co.mu.Unlock()
 		return w.tenure, w.err
 	}
-	err := &waitError{co.key.name, ctx.Err(), context.Cause(ctx), co.engine}
+	err := &WaitError{Name: co.key.name, Cause: context.Cause(ctx), Engine: co.engine, ctx: ctx.Err()}
 	if co.claim != nil && co.claim.state == entering && co.engine == nil {
-		err.engine = noAnswer(ctx.Err())
+		err.Engine = noAnswer(ctx.Err())
 	}
 	co.serve(w, nil, err)
 	left := co.trim()

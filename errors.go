@@ -67,25 +67,26 @@ func describe(e *driver.Entry) string {
 	return strings.Join(parts, ", ")
 }
 
-// waitError is why a Lock that waited gave up: ctx's cause, and, if the engine
-// could not be reached meanwhile, that too.
-type waitError struct {
-	name       string
-	ctx, cause error // of the context
-	engine     error // the last error of the engine; nil if it just was busy
+// WaitError is why a Lock that waited gave up. It matches the context's error
+// and its cause. "Busy" and "engine out of reach" are told apart by Engine.
+type WaitError struct {
+	Name   string
+	Cause  error // context.Cause
+	Engine error // why the engine could not be asked at last; nil if the lock was just busy
+	ctx    error
 }
 
-func (e *waitError) Error() string {
-	if e.engine == nil {
-		return fmt.Sprintf("lock %q: %v while waiting for its turn", e.name, e.cause)
+func (e *WaitError) Error() string {
+	if e.Engine == nil {
+		return fmt.Sprintf("lock %q: %v while waiting for its turn", e.Name, e.Cause)
 	}
-	return fmt.Sprintf("lock %q: %v while the engine failed: %v", e.name, e.cause, e.engine)
+	return fmt.Sprintf("lock %q: %v while the engine failed: %v", e.Name, e.Cause, e.Engine)
 }
 
-func (e *waitError) Unwrap() []error {
-	errs := []error{e.ctx, e.cause}
-	if e.engine != nil {
-		errs = append(errs, e.engine)
+func (e *WaitError) Unwrap() []error {
+	errs := []error{e.ctx, e.Cause}
+	if e.Engine != nil {
+		errs = append(errs, e.Engine)
 	}
 	return errs
 }

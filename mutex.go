@@ -29,7 +29,8 @@ func (m *Mutex) Name() string { return m.name }
 // Lock waits until the mutex is granted or ctx ends. While the engine cannot
 // be reached it keeps trying, as [Options].Backoff says.
 //
-// Errors: ctx's, joined with the engine's last if that was the reason;
+// Errors: a *[WaitError] when ctx ended, with the engine's last error if that
+// was the reason;
 // ErrInvalid, ErrClosed, ErrDeadlock, a *driver.LimitError, and errors of the
 // engine that trying again cannot mend, at once. Whatever the error, no claim
 // stays behind: if the engine cannot be told now, it is told in the

@@ -503,3 +503,42 @@ func TestEngineDiesUnderAWaiter(t *testing.T) {
 		})
 	}
 }
+
+// TestWaitError tells busy from out of reach, and the Observer when the engine
+// is back.
+func TestWaitError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		f := &faulty{Store: store}
+		var kinds []string // by one goroutine, until Close
+		c := pawl.New(f, &pawl.Options{Observer: func(e pawl.Event) {
+			if len(kinds) == 0 || kinds[len(kinds)-1] != e.Kind.String() {
+				kinds = append(kinds, e.Kind.String())
+			}
+		}})
+		l := lock(t, newClient(t, store, nil).Mutex("x"))
+		for _, broken := range []bool{false, true} {
+			if broken {
+				time.AfterFunc(10*time.Second, func() { f.set(func() { f.renewErr = errNetwork }) })
+				time.AfterFunc(20*time.Second, func() { f.set(func() { f.renewErr = nil }) })
+				time.AfterFunc(40*time.Second, func() { f.set(func() { f.renewErr = errNetwork }) })
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			_, err := c.Mutex("x").Lock(ctx)
+			cancel()
+			want(t, err, context.DeadlineExceeded)
+			var w *pawl.WaitError
+			if !errors.As(err, &w) || w.Name != "x" || errors.Is(w.Engine, errNetwork) != broken {
+				t.Errorf("broken %v: %v", broken, err)
+			}
+		}
+		f.set(func() { f.renewErr = nil })
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := strings.Join(kinds, " "); got != "waiting retrying waiting retrying" {
+			t.Errorf("observed: %s", got)
+		}
+		unlock(t, l)
+	})
+}

@@ -18,7 +18,8 @@ type EventKind uint8
 
 const (
 	// Waiting: the claim stands in the engine's queue. Ahead and Blocker say
-	// where and behind whom; told again when Ahead changes.
+	// where and behind whom; told again when Ahead changes, and when the engine
+	// answers again after Retrying.
 	Waiting EventKind = iota
 	// Acquired: a lease was granted, after Waited.
 	Acquired

@@ -119,7 +119,7 @@ func (cl *claim) take(state claimState, id string, sent time.Time, slept time.Du
 // queued notes that the claim stands in the store's queue.
 func (cl *claim) queued(st driver.Status) {
 	co := cl.co
-	if w := co.front(); w != nil && (cl.state == entering || st.Ahead != cl.ahead) {
+	if w := co.front(); w != nil && (cl.state == entering || st.Ahead != cl.ahead || co.engine != nil) {
 		co.tell(w.opts, Event{Kind: Waiting, Claim: cl.id, Ahead: st.Ahead, Blocker: st.Blocker})
 	}
 	co.engine = nil

@@ -68,7 +68,7 @@ func (a *app) acquire(ctx context.Context, url string, o *runOptions) (lease *pa
 		lease, err = mutex.TryLock(waiting)
 	} else {
 		if !o.quiet && (a.json || term.IsTerminal(int(os.Stderr.Fd()))) {
-			told := w.tell(a, client, o.name)
+			told := w.tell(a, o.name)
 			defer func() { told(lease != nil) }()
 		}
 		lease, err = mutex.Lock(waiting)
@@ -118,7 +118,11 @@ func (a *app) gaveUp(cause, err error, client *pawl.Client, o *runOptions, w *wa
 	}
 	// An engine that fails is not busy, even if it still answers questions. Of
 	// a request that had no answer yet, those tell more.
-	trouble := enginePart(err, cause)
+	var waited *pawl.WaitError
+	var trouble error
+	if errors.As(err, &waited) {
+		trouble = waited.Engine
+	}
 	unanswered := errors.Is(trouble, context.Canceled)
 	if timedOut && trouble != nil && !unanswered {
 		return engine(err)
@@ -151,21 +155,6 @@ func (a *app) gaveUp(cause, err error, client *pawl.Client, o *runOptions, w *wa
 	return f
 }
 
-// enginePart answers what an error of Lock tells of the engine, nil if nothing:
-// it joins that with why waiting ended.
-func enginePart(err, cause error) error {
-	var joined interface{ Unwrap() []error }
-	if !errors.As(err, &joined) {
-		return nil
-	}
-	for _, part := range joined.Unwrap() {
-		if part != cause && part != context.Canceled {
-			return part
-		}
-	}
-	return nil
-}
-
 // place is a place in the queue of those who wait.
 func place(n int) string {
 	if n == 1 {
@@ -193,7 +182,6 @@ type watcher struct {
 	contact bool // the store has answered
 	held    bool // a lease was granted
 	over    bool // and is lost
-	claim   string
 	ahead   int
 	trouble error     // of the last attempt, if that failed
 	failed  time.Time // when it did
@@ -218,7 +206,6 @@ func (w *watcher) observe(e pawl.Event) {
 func (w *watcher) note(e pawl.Event) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.claim = e.Claim
 	switch e.Kind {
 	case pawl.Waiting:
 		w.contact, w.ahead, w.trouble = true, e.Ahead, nil
@@ -280,34 +267,17 @@ func (w *watcher) recent(age time.Duration) error {
 
 // tell prints for whom it waits, at most once a second, until the function it
 // answers is called, which wants to know whether the lock was granted.
-func (w *watcher) tell(a *app, client *pawl.Client, name string) (stop func(granted bool)) {
+func (w *watcher) tell(a *app, name string) (stop func(granted bool)) {
 	ctx, quit := context.WithCancel(context.Background())
 	failing, last := pawl.Retrying.String(), ""
 	var done sync.WaitGroup
 	done.Go(func() {
-		var left time.Duration // of the claim's time, while the store fails
 		for {
-			var again <-chan time.Time
-			if last == failing {
-				again = time.After(time.Second)
-			}
 			select {
 			case e := <-w.latest:
 				last = a.tellWaiting(e, name, last)
-			case <-again:
 			case <-ctx.Done():
 				return
-			}
-			if last == failing {
-				before := left
-				left = w.left(ctx, client, name)
-				if before > 0 && left > before {
-					a.tellBack(name)
-					last = ""
-				}
-			}
-			if last != failing {
-				left = 0
 			}
 			select {
 			case <-time.After(time.Second):
@@ -323,27 +293,6 @@ func (w *watcher) tell(a *app, client *pawl.Client, name string) (stop func(gran
 			a.tellBack(name)
 		}
 	}
-}
-
-// left is how long the store keeps the claim in the queue, 0 if that is not
-// known. It grows only by a renewal: there is no event for one that works again
-// and finds the claim in the same place.
-func (w *watcher) left(ctx context.Context, client *pawl.Client, name string) time.Duration {
-	w.mu.Lock()
-	id := w.claim
-	w.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	q, err := client.Inspect(ctx, name)
-	if err != nil {
-		return 0
-	}
-	for _, e := range q.Claims {
-		if e.ID == id {
-			return e.TTL
-		}
-	}
-	return 0
 }
 
 // tellWaiting prints e unless that would repeat what was told last, and answers

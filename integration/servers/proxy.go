@@ -1,0 +1,109 @@
+package servers
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// Proxy stands between a client and a server, and swallows what it is told to.
+type Proxy struct {
+	target   string
+	listener net.Listener
+
+	mu       sync.Mutex
+	requests bool // swallow them
+	replies  bool
+	refuse   bool
+	conns    map[net.Conn]struct{}
+	work     sync.WaitGroup
+}
+
+// RunProxy starts a proxy in front of the server at addr for the test.
+func RunProxy(t testing.TB, addr string) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{target: addr, listener: l, conns: make(map[net.Conn]struct{})}
+	p.work.Go(p.accept)
+	t.Cleanup(func() {
+		l.Close()
+		p.Cut()
+		p.work.Wait()
+	})
+	return p
+}
+
+// Addr is where clients connect to.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Swallow lets requests or replies vanish from now on, connections stay up.
+func (p *Proxy) Swallow(requests, replies bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.requests, p.replies = requests, replies
+}
+
+// Cut ends all connections, and refuses new ones.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = true
+	for c := range p.conns {
+		c.Close()
+	}
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.target)
+		if err != nil || !p.keep(client, server) {
+			client.Close()
+			if err == nil {
+				server.Close()
+			}
+			continue
+		}
+		p.work.Go(func() { p.copy(server, client, &p.requests) })
+		p.work.Go(func() { p.copy(client, server, &p.replies) })
+	}
+}
+
+func (p *Proxy) keep(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refuse {
+		return false
+	}
+	for _, c := range conns {
+		p.conns[c] = struct{}{}
+	}
+	return true
+}
+
+// copy passes on what comes from a connection unless it is to be swallowed.
+func (p *Proxy) copy(to io.WriteCloser, from net.Conn, swallow *bool) {
+	defer to.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		p.mu.Lock()
+		drop := *swallow
+		p.mu.Unlock()
+		if n > 0 && !drop {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -121,6 +122,9 @@ func (s *Store) open(dir string, m machine) error {
 		return err
 	}
 	defer s.folder.drop()
+	if err := s.checkOwn(); err != nil {
+		return err
+	}
 	if s.queues.dir, err = s.root.Make("queues"); err != nil {
 		return err
 	}
@@ -159,6 +163,26 @@ func (s *Store) checkFolder(m machine) error {
 	if kind != "" {
 		return driver.Permanent(fmt.Errorf("it is on a file system shared over a network or with another machine (%s), "+
 			"where locks and clocks can't be relied on: choose a folder on a local disk, or a server such as Redis to share locks between machines", kind))
+	}
+	return nil
+}
+
+// checkOwn refuses to move into a folder that is used for something else: one
+// without a clock, and with files that a first Open does not make.
+func (s *Store) checkOwn() error {
+	foreign := ""
+	for name, err := range s.root.Names() {
+		switch {
+		case err != nil:
+			return err
+		case strings.HasPrefix(name, "clock"):
+			return nil
+		case name != "queues" && name != "records" && name != "sessions":
+			foreign = name
+		}
+	}
+	if foreign != "" {
+		return driver.Permanent(fmt.Errorf("it is in use for something else (there is %q): choose a folder that is empty, or not there yet", foreign))
 	}
 	return nil
 }

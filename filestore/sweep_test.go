@@ -73,6 +73,13 @@ func TestSweepByItself(t *testing.T) {
 		enter(t, s, claim(fmt.Sprint("dead/", i)), driver.Holding)
 	}
 	queues := s.queues.dir.Path()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(dir, sweptName)); err == nil {
+			break // its own first round is over
+		} else if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
 	s.Close()
 	if n := countFiles(t, queues); n != 10 {
 		t.Fatalf("%d files, want 10", n)

@@ -77,21 +77,11 @@ func (c *conn) Script(ctx context.Context, s *redisstore.Script, keys, args []st
 		return reply, c.failed(err)
 	}
 	near := &bounded{ctx, time.Now().Add(bound)}
-	own, ok := ctx.Deadline()
-	if ok && own.Before(near.deadline) {
+	if own, ok := ctx.Deadline(); ok && own.Before(near.deadline) {
 		near.deadline = own
 	}
 	reply, err := c.script(near, s, keys, args)
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		err = ctx.Err()
-	case errors.Is(err, context.DeadlineExceeded) && ok && !time.Now().Before(own): // ctx's own timer is late
-		err = context.DeadlineExceeded
-	case errors.Is(err, context.DeadlineExceeded): // of this call, or of one that shared the connection
-		err = errNoAnswer
-	}
-	return reply, c.failed(err)
+	return reply, c.failed(ending(ctx, err))
 }
 
 // checkAlone refuses a server that is one of a cluster, before anything is
@@ -125,6 +115,23 @@ func (c *conn) checkAlone(ctx context.Context) error {
 	}
 	c.alone.Store(true)
 	return nil
+}
+
+// ending says whose time was up: that of ctx, or that of the connection, which
+// may be due to another call that shared it and had less.
+func ending(ctx context.Context, err error) error {
+	switch own, ok := ctx.Deadline(); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !errors.Is(err, context.DeadlineExceeded):
+		return err
+	case ok && !time.Now().Before(own): // ctx's own timer is late
+		return context.DeadlineExceeded
+	default:
+		return errNoAnswer
+	}
 }
 
 // guard ends when ctx does, also where f does not: while the client connects it
@@ -222,7 +229,7 @@ func (c *conn) Scan(ctx context.Context, match string, key func(string) bool) er
 			return c.client.Do(ctx, scan).AsScanEntry()
 		})
 		if err != nil {
-			return c.failed(err)
+			return c.failed(ending(ctx, err))
 		}
 		for _, k := range page.Elements {
 			if !key(k) {

@@ -61,8 +61,8 @@ func (c *Claim) Check() error {
 	if err := CheckTTL(c.TTL); err != nil {
 		return err
 	}
-	if c.Limit < 1 || c.Limit > MaxLimit {
-		return fmt.Errorf("%w limit %d: allowed are 1 to %d", ErrInvalid, c.Limit, MaxLimit)
+	if err := CheckLimit(c.Limit); err != nil {
+		return err
 	}
 	if err := CheckUnits(c.Units); err != nil {
 		return err
@@ -71,6 +71,22 @@ func (c *Claim) Check() error {
 		return fmt.Errorf("%w units %d: allowed are 1 to the limit, %d", ErrInvalid, c.Units, c.Limit)
 	}
 	return CheckLabel(c.Owner.Label)
+}
+
+// CheckAll answers what is wrong with the claims of an EnterAll: each by
+// itself, or two of one name.
+func CheckAll(cs []Claim) error {
+	names := make(map[string]bool, len(cs))
+	for i := range cs {
+		if err := cs[i].Check(); err != nil {
+			return err
+		}
+		if names[cs[i].Name] {
+			return fmt.Errorf("%w names: %q is there twice", ErrInvalid, cs[i].Name)
+		}
+		names[cs[i].Name] = true
+	}
+	return nil
 }
 
 // Check answers what is wrong with the name, the id and Linger, wrapped in
@@ -114,6 +130,14 @@ func CheckLabel(label string) error {
 func CheckUnits(units int64) error {
 	if units < 1 || units > MaxLimit {
 		return fmt.Errorf("%w units %d: allowed are 1 to %d", ErrInvalid, units, MaxLimit)
+	}
+	return nil
+}
+
+// CheckLimit answers what is wrong with a limit, wrapped in ErrInvalid.
+func CheckLimit(limit int64) error {
+	if limit < 1 || limit > MaxLimit {
+		return fmt.Errorf("%w limit %d: allowed are 1 to %d", ErrInvalid, limit, MaxLimit)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ type Store interface {
 	// claim can be taken over by its ID.
 	//
 	// With c.Try the claim holds at once or stays out (Refused).
-	// A limit other than that of the queue is a *LimitError.
+	// A limit other than that of the queue is a *LimitError; see SetLimit.
 	Enter(ctx context.Context, c Claim) (Status, error)
 
 	// Wait blocks until the status of a waiting claim may have changed, and
@@ -80,7 +80,9 @@ type Store interface {
 
 	// Resize changes the units of a holding claim: to less always, to more
 	// only if that fits now (Refused, and unchanged, otherwise). Growing draws
-	// a new token.
+	// a new token. A request with an r.Used that is not 0 and less than the
+	// claim's token is older than its last growth: it comes too late, changes
+	// nothing, and answers the status.
 	Resize(ctx context.Context, r Ref, units int64) (Status, error)
 
 	// Break removes all holding claims of a name, whoever owns them, and
@@ -88,6 +90,22 @@ type Store interface {
 	// not told may use its spare tokens until its deadline: the next token is
 	// greater than those, too.
 	Break(ctx context.Context, name string) ([]Entry, error)
+
+	// SetLimit changes the limit of a name for all, also while nobody claims it,
+	// until it is set again: claims that ask for what was asked for before the
+	// first change, or for the limit in force, are taken as asking for limit.
+	// was says what the caller takes the limit for; if that is neither of the
+	// two, of a queue in use or changed before, it is a *LimitError.
+	// Setting it back to what is asked for ends the change.
+	//
+	// Waiting claims that fit now are granted. Holders stay, even if they are
+	// too many now. Waiting claims for more units than the limit keep their
+	// places without blocking others; new ones are a *LimitError.
+	SetLimit(ctx context.Context, name string, was, limit int64) error
+
+	// Ask tells the holders that listen that they are wanted, as if somebody had
+	// begun to wait. It is a hint like every notice.
+	Ask(ctx context.Context, name string) error
 
 	// Inspect answers the queue of a name; without claims if there is none.
 	Inspect(ctx context.Context, name string) (Queue, error)
@@ -121,6 +139,17 @@ type Store interface {
 	// store opened. Claims stay until they run out, unless the engine ties
 	// them to the connection.
 	Close() error
+}
+
+// AllEnterer is a Store that can enter claims of several names in one step. It
+// is optional: pawl enters them one after the other where it is not there.
+type AllEnterer interface {
+	// EnterAll enters claims of different names as Enter does with Try, but all
+	// or none: if one does not fit, none is entered, and all statuses are
+	// Refused, with a Blocker for those that do not fit. Claims that are in
+	// their queues already are renewed, whatever becomes of the others.
+	// ErrUnsupported: these names cannot be entered in one step.
+	EnterAll(ctx context.Context, cs []Claim) ([]Status, error)
 }
 
 // Claim is one request for units of a name.
@@ -178,7 +207,8 @@ type Status struct {
 
 	// Recheck, while Waiting, is the local time at which something may have
 	// run out that stands in the way, a holder or a claim that waits in front;
-	// the owner renews the claim then.
+	// the owner renews the claim then. Zero where the engine wakes those behind
+	// a claim that runs out by itself.
 	Recheck time.Time
 
 	// Ahead counts the waiting claims in front of a waiting one, Behind those
@@ -212,9 +242,12 @@ type Entry struct {
 
 // Queue is what Inspect and List answer.
 type Queue struct {
-	Name   string
-	Limit  int64
-	Claims []Entry // in order of arrival
+	Name  string
+	Limit int64
+	// Declared is what claims ask for, where SetLimit has made the limit
+	// another; else 0.
+	Declared int64
+	Claims   []Entry // in order of arrival
 }
 
 // NoticeKind says what a notice is about.

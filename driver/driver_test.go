@@ -171,7 +171,11 @@ func TestState(t *testing.T) {
 }
 
 func TestLimitError(t *testing.T) {
-	err := (&LimitError{Name: `a "b"`, Have: 1, Want: 5}).Error()
+	limit := &LimitError{Name: `a "b"`, Have: 1, Want: 5}
+	if !errors.Is(fmt.Errorf("enter: %w", limit), ErrLimit) || errors.Is(limit, ErrInvalid) {
+		t.Error("it does not match ErrLimit alone")
+	}
+	err := limit.Error()
 	for _, part := range []string{`"a \"b\""`, "limit 1", "limit 5"} {
 		if !strings.Contains(err, part) {
 			t.Errorf("%q does not say %s", err, part)

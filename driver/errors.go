@@ -14,16 +14,27 @@ var (
 	ErrConflict = errors.New("record was changed by somebody else")
 	// ErrInvalid: an argument is not allowed; nothing was sent.
 	ErrInvalid = errors.New("invalid")
+	// ErrLimit: the name is in use with another limit; see [LimitError].
+	ErrLimit = errors.New("another limit is in force")
 )
 
 // LimitError answers an Enter whose limit is not that of the queue, as when a
-// mutex and a semaphore, or two semaphores of different size, share a name.
+// mutex and a semaphore, or two semaphores of different size, share a name; or
+// whose units are more than the limit has become by SetLimit. It matches
+// ErrLimit.
 type LimitError struct {
 	Name       string
 	Have, Want int64 // the limit of the queue, and the claim's
+	Units      int64 // of the claim, if these are too many; else 0
 }
 
+// Is makes errors.Is(err, ErrLimit) true.
+func (e *LimitError) Is(target error) bool { return target == ErrLimit }
+
 func (e *LimitError) Error() string {
+	if e.Units > 0 {
+		return fmt.Sprintf("%q has limit %d now, %d units were asked for", e.Name, e.Have, e.Units)
+	}
 	return fmt.Sprintf("%q is in use with limit %d, asked for with limit %d: use one kind and size of lock per name", e.Name, e.Have, e.Want)
 }
 

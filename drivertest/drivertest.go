@@ -42,6 +42,10 @@ type Harness struct {
 	// not used where time can be advanced.
 	ShortTTL time.Duration
 
+	// Late is how much later than its TTL the engine may end a claim or a
+	// record.
+	Late time.Duration
+
 	// Tied: the engine ends the claims of a Store value when it is closed.
 	// Otherwise they must stay until they run out.
 	Tied bool
@@ -74,6 +78,9 @@ const (
 	Break     Feature = "break"      // Break
 	List      Feature = "list"       // List
 	Listen    Feature = "listen"     // Listen
+	SetLimit  Feature = "set limit"  // SetLimit
+	Ask       Feature = "ask"        // Ask
+	Recheck   Feature = "recheck"    // Status.Recheck
 	Records   Feature = "records"    // Load, CompareAndSwap, WaitChange
 	RecordTTL Feature = "record TTL" // CompareAndSwap with a TTL
 )
@@ -102,6 +109,7 @@ func Run(t *testing.T, h Harness) {
 		tests []test
 	}{
 		{"Enter", enterTests},
+		{"EnterAll", enterAllTests},
 		{"Order", orderTests},
 		{"Wait", waitTests},
 		{"Renew", renewTests},
@@ -110,6 +118,7 @@ func Run(t *testing.T, h Harness) {
 		{"Expiry", expiryTests},
 		{"Token", tokenTests},
 		{"Resize", resizeTests},
+		{"SetLimit", setLimitTests},
 		{"Inspect", inspectTests},
 		{"List", listTests},
 		{"Break", breakTests},

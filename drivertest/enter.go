@@ -56,9 +56,7 @@ func enterWaits(e *env) {
 			e.Errorf("waiter %d: Ahead is %d", i, st.Ahead)
 		}
 		e.blockedBy(st, h)
-		if !st.Recheck.After(before) || st.Recheck.After(time.Now().Add(life+time.Second)) {
-			e.Errorf("Recheck is in %v, but the holder's TTL is %v", time.Until(st.Recheck), life)
-		}
+		e.recheck(st, before, life)
 	}
 	if st := e.renew(e.a, h, driver.Holding); st.Behind != 3 {
 		e.Errorf("three wait, but Behind is %d", st.Behind)

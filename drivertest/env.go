@@ -66,7 +66,7 @@ func (e *env) expire() {
 		e.backing.Advance(e.short + time.Millisecond)
 		return
 	}
-	time.Sleep(e.short + 10*time.Millisecond)
+	time.Sleep(e.short + e.h.Late + 10*time.Millisecond)
 }
 
 // name answers a name that nobody else uses.
@@ -249,6 +249,18 @@ func (e *env) acquire(ctx context.Context, s driver.Store, c driver.Claim) (driv
 		}
 	}
 	return st, err
+}
+
+// recheck fails the test unless st, asked for after before, says when what
+// stands in the way may have run out; ttl is the least of it.
+func (e *env) recheck(st driver.Status, before time.Time, ttl time.Duration) {
+	e.Helper()
+	if e.lacks(Recheck) {
+		return
+	}
+	if !st.Recheck.After(before) || st.Recheck.After(time.Now().Add(ttl+time.Second)) {
+		e.Errorf("Recheck is in %v, but what stands in the way has a TTL of %v", time.Until(st.Recheck), ttl)
+	}
 }
 
 // is fails the test unless the state is want, and what must go with any state

@@ -9,6 +9,7 @@ import (
 
 var listenTests = []test{
 	{name: "Wanted", run: listenWanted, needs: []Feature{Listen}},
+	{name: "Asked", run: listenAsked, needs: []Feature{Listen, Ask}},
 	{name: "Broken", run: listenBroken, needs: []Feature{Listen, Break}},
 	{name: "Ends", run: listenEnds, needs: []Feature{Listen}},
 }
@@ -62,6 +63,37 @@ func listenWanted(e *env) {
 			e.leave(s, w, driver.Waiting)
 			return func(n driver.Notice) bool { return n.Kind == driver.Wanted && n.ID == h.ID }
 		})
+	}
+}
+
+// Those who are asked for are told, all that hold, though nobody waits.
+func listenAsked(e *env) {
+	limit := int64(2)
+	if e.lacks(Units) {
+		limit = 1
+	}
+	for _, s := range []driver.Store{e.a, e.b} {
+		ours, theirs := e.listen(e.a), e.listen(e.b)
+		h := e.part(e.name(), 1, limit)
+		told := map[<-chan driver.Notice]driver.Claim{ours: h}
+		e.enter(e.a, h, driver.Holding)
+		if limit > 1 {
+			other := e.part(h.Name, 1, limit)
+			e.enter(e.b, other, driver.Holding)
+			told[theirs] = other
+		}
+		for notices, c := range told {
+			e.noticed(notices, "somebody asks for the claim", func() func(driver.Notice) bool {
+				if err := s.Ask(e.ctx, h.Name); err != nil {
+					e.Fatalf("Ask: %v", err)
+				}
+				return func(n driver.Notice) bool { return n.Kind == driver.Wanted && n.ID == c.ID }
+			})
+		}
+		if err := s.Ask(e.ctx, e.name()); err != nil {
+			e.Errorf("Ask for a name that nobody holds: %v", err)
+		}
+		e.errIs(s.Ask(e.ctx, ""), driver.ErrInvalid, "Ask without a name")
 	}
 }
 

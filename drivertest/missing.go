@@ -43,6 +43,17 @@ var missing = map[Feature]func(*env) error{
 		}
 		return nil
 	},
+	SetLimit: func(e *env) error { return e.a.SetLimit(e.ctx, e.name(), 1, 2) },
+	Ask:      func(e *env) error { return e.a.Ask(e.ctx, e.name()) },
+	Recheck: func(e *env) error {
+		h, w := e.claim(e.name()), driver.Claim{}
+		w = e.claim(h.Name)
+		e.enter(e.a, h, driver.Holding)
+		if st := e.enter(e.b, w, driver.Waiting); !st.Recheck.IsZero() {
+			e.Errorf("Recheck is declared missing, but is in %v", time.Until(st.Recheck))
+		}
+		return driver.ErrUnsupported // it is no call
+	},
 	Listen: func(e *env) error {
 		return e.a.Listen(e.ctx, func(driver.Notice) {})
 	},

@@ -130,9 +130,7 @@ func renewWaiting(e *env) {
 	}
 	e.blockedBy(st, h)
 	// The holder may run out before the waiter's next heartbeat.
-	if !st.Recheck.After(before) || st.Recheck.After(time.Now().Add(h.TTL+time.Second)) {
-		e.Errorf("Recheck is in %v, but the holder's TTL is %v", time.Until(st.Recheck), h.TTL)
-	}
+	e.recheck(st, before, h.TTL)
 	e.leave(e.b, w1, driver.Waiting)
 	if st := e.renew(e.b, w2, driver.Waiting); st.Ahead != 0 {
 		e.Errorf("Ahead is %d, want 0", st.Ahead)

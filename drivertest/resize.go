@@ -11,6 +11,7 @@ var resizeTests = []test{
 	{name: "DownAfterUse", run: resizeDownAfterUse, needs: []Feature{Resize, Units}},
 	{name: "Up", run: resizeUp, needs: []Feature{Resize, Units}},
 	{name: "UpRefused", run: resizeUpRefused, needs: []Feature{Resize, Units}},
+	{name: "Late", run: resizeLate, needs: []Feature{Resize, Units}},
 	{name: "Same", run: resizeSame, needs: []Feature{Resize}},
 	{name: "NotHolding", run: resizeNotHolding, needs: []Feature{Resize}},
 	{name: "Invalid", run: resizeInvalid, needs: []Feature{Resize}},
@@ -108,6 +109,29 @@ func resizeUpRefused(e *env) {
 		e.Errorf("a refused Resize changed the units to %d", en.Units)
 	}
 	e.enter(e.b, e.part(name, 1, 3), driver.Holding)
+}
+
+// A request from before the claim last grew comes when it has grown: its owner
+// counts on what it has.
+func resizeLate(e *env) {
+	c := e.part(e.name(), 1, 10)
+	late := ref(c)
+	late.Used = e.enter(e.a, c, driver.Holding).Token
+	grown := e.resize(e.a, c, 10, driver.Holding)
+	for _, units := range []int64{1, 5, 10} {
+		st, err := e.a.Resize(e.ctx, late, units)
+		if err != nil || st.State != driver.Holding || st.Token != grown.Token {
+			e.Errorf("a late Resize to %d answers %+v, %v; the claim had grown with token %d", units, st, err, grown.Token)
+		}
+	}
+	if en := e.entry(e.b, c); en.Units != 10 {
+		e.Errorf("a late Resize left %d of 10 units", en.Units)
+	}
+	late.Used = grown.Token
+	if _, err := e.a.Resize(e.ctx, late, 1); err != nil {
+		e.Fatal(err)
+	}
+	e.enter(e.b, e.part(c.Name, 9, 10), driver.Holding)
 }
 
 func resizeSame(e *env) {

@@ -25,6 +25,7 @@ func run(t *rapid.T) {
 		"renew":  m.renew,
 		"leave":  m.leave,
 		"resize": m.resize,
+		"limit":  m.setLimit,
 		"break":  m.breakUp,
 		"drop":   m.drop,
 		"look":   func(t *rapid.T) { m.do(t, "", func(o *Op) { o.Look(&m.q) }) },
@@ -43,7 +44,7 @@ type machine struct {
 	ghosts []*owner          // were broken, and do not know yet
 	top    int64             // the highest token used so far
 	grants int64
-	breaks int64
+	leaps  int64 // that tokens have made over spare ones
 }
 
 // owner is what the owner of a claim knows and does.
@@ -74,7 +75,7 @@ func clone(q Queue) Queue {
 }
 
 func same(a, b Queue) bool {
-	return a.Last == b.Last && a.Limit == b.Limit && slices.Equal(a.Claims, b.Claims)
+	return a.Last == b.Last && a.Limit == b.Limit && a.Declared == b.Declared && slices.Equal(a.Claims, b.Claims)
 }
 
 // do runs one operation on the queue as a store has loaded it, for the claim
@@ -134,7 +135,8 @@ func (m *machine) check(t *rapid.T, before Queue, o *Op, self string, deaf []str
 	for i := range drawn {
 		m.granted(t, &drawn[i])
 	}
-	if used > m.q.Limit {
+	// SetLimit takes nothing away, not even what time has freed and given just before.
+	if used > max(m.q.Limit, before.Limit) && used > before.used() {
 		t.Fatalf("%d units are held, the limit is %d: %+v", used, m.q.Limit, m.q.Claims)
 	}
 	for i := range m.q.Claims {
@@ -150,7 +152,12 @@ func (m *machine) check(t *rapid.T, before Queue, o *Op, self string, deaf []str
 			}
 			continue
 		}
-		ungranted = append(ungranted, c.ID)
+		if c.Units > m.q.Limit { // it stands in nobody's way
+			continue
+		}
+		if c.Units <= before.Limit { // else it was so until SetLimit
+			ungranted = append(ungranted, c.ID)
+		}
 		if (front || c.Overtake) && used+c.Units <= m.q.Limit {
 			t.Fatalf("claim %s fits, but waits: %+v", c.ID, m.q)
 		}
@@ -158,7 +165,7 @@ func (m *machine) check(t *rapid.T, before Queue, o *Op, self string, deaf []str
 	}
 	m.order(t, before)
 	m.signals(t, o, self, granted)
-	if ahead := m.grants + m.breaks*(Spare+1); m.q.Last > m.now+ahead {
+	if ahead := m.grants + m.leaps*(Spare+1); m.q.Last > m.now+ahead {
 		t.Fatalf("tokens are at %d, the clock at %d: only %d apart are explained", m.q.Last, m.now, ahead)
 	}
 	for id, w := range m.owners { // who was not told to go is dead or told by its own clock
@@ -185,7 +192,7 @@ func (m *machine) granted(t *rapid.T, c *Claim) {
 		return
 	}
 	m.owners[c.ID] = &owner{
-		token: c.Token, used: c.Token, granted: m.now, spare: c.Units == m.q.Limit, ends: c.Expires, below: 1<<63 - 1,
+		token: c.Token, used: c.Token, granted: m.now, spare: c.Alone, ends: c.Expires, below: 1<<63 - 1,
 	}
 }
 

@@ -19,8 +19,8 @@ func (m *machine) looked(o *Op, self string) Queue {
 
 func (m *machine) enter(t *rapid.T) {
 	limit := genLimit.Draw(t, "limit")
-	if len(m.q.Claims) > 0 && rapid.IntRange(0, 9).Draw(t, "limit as it is") > 0 {
-		limit = m.q.Limit
+	if m.q.InUse() && rapid.IntRange(0, 9).Draw(t, "limit as it is") > 0 {
+		limit = m.asked(t)
 	}
 	c := Claim{ID: genID.Draw(t, "id"), Units: rapid.Int64Range(1, limit).Draw(t, "units"), Overtake: rapid.IntRange(0, 4).Draw(t, "overtake") == 0}
 	if rapid.Bool().Draw(t, "all") {
@@ -55,8 +55,8 @@ func (m *machine) enter(t *rapid.T) {
 			if st != stateOf(old) || err != nil || *now != want {
 				t.Fatalf("repeated Enter of %+v: %v, %v, %+v", old, st, err, now)
 			}
-		case len(was.Claims) > 0 && was.Limit != limit:
-			if !errors.As(err, &le) || le.Have != was.Limit || le.Want != limit || st != driver.Gone || now != nil {
+		case was.InUse() && was.Limit >= c.Units && was.Limit != limit && was.Declared != limit || was.InUse() && was.Limit < c.Units:
+			if !errors.As(err, &le) || le.Have != was.Limit || le.Want != limit || le.Units != 0 && le.Units != c.Units || st != driver.Gone || now != nil {
 				t.Fatalf("Enter with limit %d where it is %d: %v, %v", limit, was.Limit, st, err)
 			}
 			return
@@ -67,7 +67,7 @@ func (m *machine) enter(t *rapid.T) {
 			return
 		default:
 			if err != nil || now == nil || st != stateOf(now) || now.Expires != m.now+ttl || now.Arrived != m.now ||
-				now.Units != c.Units || m.q.Limit != limit || try && st != driver.Holding {
+				now.Units != c.Units || m.q.Limit != limit && m.q.Declared != limit || try && st != driver.Holding {
 				t.Fatalf("Enter %+v of %d: %v, %v, %+v", c, limit, st, err, now)
 			}
 		}
@@ -158,8 +158,12 @@ func (m *machine) leave(t *rapid.T) {
 func (m *machine) resize(t *rapid.T) {
 	id, units := genID.Draw(t, "id"), rapid.Int64Range(1, 5).Draw(t, "units")
 	var used int64
+	late := false
 	if w := m.owners[id]; w != nil {
 		used = w.used
+		if late = w.token > 1 && rapid.IntRange(0, 3).Draw(t, "late") == 0; late {
+			used = w.token - 1
+		}
 	}
 	m.do(t, id, func(o *Op) {
 		was := m.looked(o, id)
@@ -175,7 +179,11 @@ func (m *machine) resize(t *rapid.T) {
 			if st != driver.Waiting {
 				t.Fatalf("Resize of %+v: %v", old, st)
 			}
-		case was.used()-old.Units+units > was.Limit:
+		case late && old.Token > used:
+			if st != driver.Holding || *now != *old {
+				t.Fatalf("a late Resize of %+v to %d: %v, %+v", old, units, st, now)
+			}
+		case units > old.Units && was.used()-old.Units+units > was.Limit:
 			if st != driver.Refused || *now != *old {
 				t.Fatalf("Resize of %+v to %d: %v, %+v", old, units, st, now)
 			}
@@ -187,8 +195,48 @@ func (m *machine) resize(t *rapid.T) {
 		}
 	})
 	if w, c := m.owners[id], m.q.Find(id); w != nil && c != nil {
-		w.spare = c.Units == m.q.Limit
+		w.spare = c.Alone
 	}
+}
+
+func (m *machine) setLimit(t *rapid.T) {
+	was, limit := genLimit.Draw(t, "was"), genLimit.Draw(t, "limit")
+	if m.q.InUse() && rapid.IntRange(0, 4).Draw(t, "was as it is") > 0 {
+		was = m.asked(t)
+	}
+	m.do(t, "", func(o *Op) {
+		old := m.looked(o, "")
+		declared := old.Declared
+		switch {
+		case !old.InUse():
+			declared = was
+		case declared == 0:
+			declared = old.Limit
+		}
+		err := o.SetLimit(&m.q, was, limit)
+		if old.InUse() && was != old.Limit && was != declared {
+			var le *driver.LimitError
+			if !errors.As(err, &le) || le.Have != old.Limit || le.Want != was || m.q.Limit != old.Limit || m.q.Declared != old.Declared {
+				t.Fatalf("SetLimit from %d to %d of %+v: %v", was, limit, old, err)
+			}
+			return
+		}
+		if declared == limit {
+			declared = 0
+		}
+		if err != nil || m.q.Limit != limit || m.q.Declared != declared || len(m.q.Claims) != len(old.Claims) {
+			t.Fatalf("SetLimit from %d to %d of %+v: %v, %+v", was, limit, old, err, m.q)
+		}
+		m.leaps++
+	})
+}
+
+// asked draws a limit that a claim may ask for.
+func (m *machine) asked(t *rapid.T) int64 {
+	if m.q.Declared != 0 && rapid.Bool().Draw(t, "as declared") {
+		return m.q.Declared
+	}
+	return m.q.Limit
 }
 
 func (m *machine) breakUp(t *rapid.T) {
@@ -222,7 +270,7 @@ func (m *machine) breakUp(t *rapid.T) {
 		if !slices.Equal(got, want) || !slices.Equal(told, want) {
 			t.Fatalf("holding were %v, broken %v, told %v", want, got, told)
 		}
-		m.breaks += int64(len(got))
+		m.leaps += int64(len(got))
 	})
 }
 

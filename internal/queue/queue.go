@@ -21,9 +21,12 @@ const Keep = int64(time.Minute / time.Microsecond)
 // Queue is the state of one name. The zero value is an empty queue.
 type Queue struct {
 	// Last is the highest token that may have been used.
-	Last   int64   `json:"last"`
-	Limit  int64   `json:"limit"`
-	Claims []Claim `json:"claims"` // in order of arrival
+	Last  int64 `json:"last"`
+	Limit int64 `json:"limit"`
+	// Declared is the limit that claims ask for where SetLimit has put another
+	// one in force; else 0.
+	Declared int64   `json:"declared,omitempty"`
+	Claims   []Claim `json:"claims"` // in order of arrival
 }
 
 // Claim is one claim in a queue.
@@ -39,8 +42,10 @@ type Claim struct {
 	Arrived   int64 `json:"arrived"`
 	Granted   int64 `json:"granted,omitempty"` // 0 while waiting
 	Token     int64 `json:"token,omitempty"`
-	Used      int64 `json:"used,omitempty"` // highest token the owner spoke of
-	Expires   int64 `json:"expires"`
+	// Alone: it was granted all units, and its owner may use spare tokens.
+	Alone   bool  `json:"alone,omitempty"`
+	Used    int64 `json:"used,omitempty"` // highest token the owner spoke of
+	Expires int64 `json:"expires"`
 }
 
 // Holding reports whether the claim was granted.
@@ -89,10 +94,15 @@ func (o *Op) Enter(q *Queue, c Claim, limit, ttl int64, try bool) (driver.State,
 		old.Expires, old.Session = max(old.Expires, o.Now+ttl), c.Session
 		return stateOf(old), nil
 	}
-	if len(q.Claims) > 0 && q.Limit != limit {
-		return driver.Gone, &driver.LimitError{Have: q.Limit, Want: limit}
+	if !q.InUse() {
+		q.Limit = limit
 	}
-	q.Limit = limit
+	switch {
+	case limit != q.Limit && limit != q.Declared:
+		return driver.Gone, &driver.LimitError{Have: q.Limit, Want: limit}
+	case c.Units > q.Limit:
+		return driver.Gone, &driver.LimitError{Have: q.Limit, Want: limit, Units: c.Units}
+	}
 	if try && !q.fits(&c) {
 		return driver.Refused, nil
 	}
@@ -102,13 +112,49 @@ func (o *Op) Enter(q *Queue, c Claim, limit, ttl int64, try bool) (driver.State,
 	o.grant(q)
 	mine := q.Find(c.ID)
 	if !mine.Holding() && !queued {
-		for _, h := range q.Claims {
-			if h.Holding() && !h.Lingering {
-				o.Signals = append(o.Signals, Signal{Wanted, h})
-			}
-		}
+		o.want(q)
 	}
 	return stateOf(mine), nil
+}
+
+// Ask signals to the holders that they are wanted.
+func (o *Op) Ask(q *Queue) {
+	o.advance(q)
+	o.want(q)
+}
+
+func (o *Op) want(q *Queue) {
+	for _, h := range q.Claims {
+		if h.Holding() && !h.Lingering {
+			o.Signals = append(o.Signals, Signal{Wanted, h})
+		}
+	}
+}
+
+// SetLimit changes the limit as driver.Store.SetLimit says.
+func (o *Op) SetLimit(q *Queue, was, limit int64) error {
+	o.advance(q)
+	if !q.InUse() {
+		q.Limit = was
+	}
+	if was != q.Limit && was != q.Declared {
+		return &driver.LimitError{Have: q.Limit, Want: was}
+	}
+	for i := range q.Claims {
+		// Others may be granted beside it while it uses its spare tokens.
+		if c := &q.Claims[i]; c.Alone {
+			q.Last = max(q.Last, c.Token+Spare)
+		}
+	}
+	if q.Declared == 0 {
+		q.Declared = q.Limit
+	}
+	q.Limit = limit
+	if q.Declared == limit {
+		q.Declared = 0
+	}
+	o.grant(q)
+	return nil
 }
 
 // Renew gives the claim ttl from now at the least. It never shortens a claim's
@@ -165,18 +211,24 @@ func (o *Op) Resize(q *Queue, id string, units, used int64) driver.State {
 		return driver.Gone
 	case !c.Holding():
 		return driver.Waiting
-	case units > q.Limit || q.used()-c.Units+units > q.Limit:
+	case used != 0 && used < c.Token:
+		// A late message from before the claim last grew. It must not take
+		// away what its owner has since been told it has.
+		return driver.Holding
+	case units > c.Units && q.used()-c.Units+units > q.Limit:
 		return driver.Refused
 	}
 	c.Used = max(c.Used, used)
-	if units > c.Units {
+	was := c.Units
+	c.Units = units
+	if units > was {
 		q.Last = max(q.Last, c.Used)
 		o.draw(q, c)
-	} else if units < c.Units {
+	} else if units < was {
 		// An owner that held alone may have used tokens of its own.
-		q.Last = max(q.Last, c.bound(q, o.Now))
+		q.Last = max(q.Last, c.bound(o.Now))
+		c.Alone = false
 	}
-	c.Units = units
 	o.grant(q)
 	return driver.Holding
 }
@@ -232,8 +284,8 @@ func (o *Op) advance(q *Queue) {
 
 // grant is R2 and R3.
 //
-// Invariant: the units of holding claims never exceed the limit; only grant
-// and Resize add to them, and both check first.
+// Invariant: the units of holding claims exceed the limit only after SetLimit
+// has lowered it; only grant and Resize add to them, and both check first.
 func (o *Op) grant(q *Queue) {
 	used := q.used()
 	blocked := false
@@ -248,7 +300,7 @@ func (o *Op) grant(q *Queue) {
 	for i := range q.Claims {
 		c := &q.Claims[i]
 		switch {
-		case c.Holding():
+		case c.Holding(), c.Units > q.Limit:
 		case used+c.Units > q.Limit:
 			blocked = true
 		case blocked && !c.Overtake:
@@ -275,7 +327,7 @@ func (o *Op) grant(q *Queue) {
 // draw is R3: a token above all that may have been used, and the clock.
 func (o *Op) draw(q *Queue, c *Claim) {
 	q.Last = max(q.Last+1, o.Now)
-	c.Token, c.Granted, c.Used = q.Last, o.Now, 0
+	c.Token, c.Granted, c.Used, c.Alone = q.Last, o.Now, 0, c.Units == q.Limit
 }
 
 // bound is the highest token that the owner of c may have used by now. An
@@ -283,9 +335,9 @@ func (o *Op) draw(q *Queue, c *Claim) {
 // its grant, and Spare in all (driver.Status.Spare), so tokens do not run ahead
 // of the clock, by which they rise even if all data is lost: but for Spare, if
 // a claim is broken right after its grant.
-func (c *Claim) bound(q *Queue, now int64) int64 {
+func (c *Claim) bound(now int64) int64 {
 	b := max(c.Token, c.Used)
-	if c.Units == q.Limit && !c.Lingering { // who lingers has said what was used
+	if c.Alone && !c.Lingering { // who lingers has said what was used
 		b = max(b, c.Token+min(Spare, max(0, now-c.Granted)))
 	}
 	return b
@@ -294,7 +346,7 @@ func (c *Claim) bound(q *Queue, now int64) int64 {
 // retire accounts for a holder that went without saying what it used.
 func (q *Queue) retire(c *Claim, now int64) {
 	if c.Holding() {
-		q.Last = max(q.Last, c.bound(q, now))
+		q.Last = max(q.Last, c.bound(now))
 	}
 }
 
@@ -312,8 +364,17 @@ func (q *Queue) Find(id string) *Claim {
 
 // fits tells whether c could hold now without waiting.
 func (q *Queue) fits(c *Claim) bool {
-	return q.used()+c.Units <= q.Limit && (c.Overtake || q.waiting() == 0)
+	if q.used()+c.Units > q.Limit {
+		return false
+	}
+	return c.Overtake || !slices.ContainsFunc(q.Claims, func(w Claim) bool {
+		return !w.Holding() && w.Units <= q.Limit
+	})
 }
+
+// InUse tells whether the queue keeps its limit: it has claims, or SetLimit has
+// changed it.
+func (q *Queue) InUse() bool { return len(q.Claims) > 0 || q.Declared != 0 }
 
 func (q *Queue) used() (n int64) {
 	for i := range q.Claims {
@@ -342,7 +403,7 @@ func stateOf(c *Claim) driver.State {
 
 // Disposable reports whether the queue may be forgotten at now.
 func (q *Queue) Disposable(now int64) bool {
-	return len(q.Claims) == 0 && now-q.Last > Keep
+	return !q.InUse() && now-q.Last > Keep
 }
 
 // NextExpiry is the earliest time at which a claim runs out; 0 without claims.

@@ -40,7 +40,7 @@ func (q *Queue) Status(id string, s driver.State, now int64, sent time.Time, ttl
 	}
 	if c.Holding() {
 		st.Token = c.Token
-		if c.Units == q.Limit {
+		if c.Alone {
 			st.Spare = Spare
 		}
 		st.Behind = q.waiting()
@@ -91,7 +91,7 @@ func (c *Claim) Entry(now int64) driver.Entry {
 
 // View is the queue as others see it.
 func (q *Queue) View(name string, now int64) driver.Queue {
-	v := driver.Queue{Name: name, Limit: q.Limit}
+	v := driver.Queue{Name: name, Limit: q.Limit, Declared: q.Declared}
 	for i := range q.Claims {
 		v.Claims = append(v.Claims, q.Claims[i].Entry(now))
 	}

@@ -1,0 +1,63 @@
+package queue
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Entering is one claim of an EnterAll, and the operation on its queue.
+type Entering struct {
+	*Op
+	Queue *Queue
+	Claim driver.Claim
+
+	state driver.State
+	known bool // it was in the queue
+	fits  bool
+}
+
+// EnterAll enters the claims as driver.AllEnterer says. Whatever it answers, the
+// queues are to be saved: time and renewals have changed them.
+func EnterAll(es []*Entering) (err error) {
+	all := true
+	for _, e := range es {
+		e.self = e.Claim.ID
+		e.advance(e.Queue) // what has run out is not known
+		e.known = e.Queue.Find(e.self) != nil
+		q := e.Queue
+		if !e.known {
+			q = &Queue{e.Queue.Last, e.Queue.Limit, e.Queue.Declared, slices.Clone(e.Queue.Claims)}
+		}
+		if e.state, err = e.enter(q); err != nil {
+			return NameLimit(err, e.Claim.Name)
+		}
+		e.fits = e.state == driver.Holding
+		all = all && e.fits
+	}
+	for _, e := range es {
+		switch {
+		case e.known:
+		case all:
+			e.state, _ = e.enter(e.Queue) // as it did on the copy
+		case e.fits:
+			e.state = driver.Refused
+		}
+	}
+	return nil
+}
+
+func (e *Entering) enter(q *Queue) (driver.State, error) {
+	c := &e.Claim
+	return e.Op.Enter(q, Claim{ID: c.ID, Session: e.Session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake},
+		c.Limit, Micros(c.TTL), true)
+}
+
+// Status of the claim, for a call that was sent at sent.
+func (e *Entering) Status(sent time.Time) driver.Status {
+	if e.fits && e.state == driver.Refused { // the others are in the way
+		return driver.Status{State: driver.Refused}
+	}
+	return e.Queue.Status(e.Claim.ID, e.state, e.Now, sent, e.Claim.TTL)
+}

@@ -48,6 +48,8 @@ func play(role string, args []string) error {
 		return playHold(s, args[1])
 	case "count":
 		return playCount(s, args[1], args[2])
+	case "all":
+		return playAll(s)
 	}
 	return fmt.Errorf("no such role")
 }

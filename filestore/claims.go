@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -233,6 +234,38 @@ func (s *Store) Break(ctx context.Context, name string) (broken []driver.Entry, 
 		return nil, err
 	}
 	return broken, nil
+}
+
+// SetLimit implements [driver.Store]. The limit is on the disk when it returns,
+// and stays there when the machine starts anew.
+func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) error {
+	if err := cmp.Or(driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
+		return fmt.Errorf("set limit of %q: %w", name, err)
+	}
+	end, err := s.beginName(ctx, "set limit of", name)
+	if err != nil {
+		return err
+	}
+	defer end()
+	var refused error
+	err = s.change(ctx, "set limit of", name, func(q *queue.Queue, o *queue.Op) {
+		s.bury(q, o, "")
+		refused = o.SetLimit(q, was, limit)
+	})
+	if err != nil {
+		return err
+	}
+	return queue.NameLimit(refused, name)
+}
+
+// Ask implements [driver.Store].
+func (s *Store) Ask(ctx context.Context, name string) error {
+	end, err := s.beginName(ctx, "ask", name)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return s.change(ctx, "ask", name, func(q *queue.Queue, o *queue.Op) { o.Ask(q) })
 }
 
 // Inspect implements [driver.Store].

@@ -32,7 +32,8 @@
 // instant leaves the old state or the new one. Queues are not forced to the
 // disk: a power cut ends all processes, so no claim matters after it, and
 // tokens go on rising because they come from a clock whose high-water mark is
-// forced to the disk. Records are.
+// forced to the disk. Records are, and queues whose limit was changed (see
+// driver.Store.SetLimit).
 //
 // A process that is stopped (SIGSTOP) in the few microseconds in which it
 // changes a file holds up the names that share a part of the folder with that

@@ -58,24 +58,26 @@ func decode(raw []byte) (document, error) {
 	if err := json.Unmarshal(raw, &d); err != nil {
 		return d, err
 	}
-	held := int64(0)
+	if d.InUse() && driver.CheckLimit(d.Limit) != nil || d.Declared != 0 && driver.CheckLimit(d.Declared) != nil {
+		return d, fmt.Errorf("its limit is %d, declared is %d", d.Limit, d.Declared)
+	}
+	ids := make(map[string]bool, len(d.Claims))
 	for i := range d.Claims {
 		c := &d.Claims[i]
+		if ids[c.ID] {
+			return d, fmt.Errorf("claim %s is there twice", c.ID)
+		}
+		ids[c.ID] = true
 		if err := driver.CheckID(c.ID); err != nil {
 			return d, err
 		}
 		if c.Session != "" && driver.CheckID(c.Session) != nil {
 			return d, fmt.Errorf("claim %s has the session %q", c.ID, c.Session)
 		}
-		if c.Units < 1 || c.Units > d.Limit {
-			return d, fmt.Errorf("claim %s has %d units of %d", c.ID, c.Units, d.Limit)
+		// They may be more than the limit, which SetLimit can lower.
+		if err := driver.CheckUnits(c.Units); err != nil {
+			return d, fmt.Errorf("claim %s: %w", c.ID, err)
 		}
-		if c.Holding() {
-			held += c.Units
-		}
-	}
-	if held > d.Limit {
-		return d, fmt.Errorf("%d units of %d are held", held, d.Limit)
 	}
 	return d, nil
 }
@@ -85,7 +87,7 @@ func decode(raw []byte) (document, error) {
 func (sh *shard) save(file, name string, loaded []byte, q *queue.Queue, now int64) error {
 	// The next token will be the clock's, so an empty queue need not be kept
 	// to remember the last one; see clockFile.
-	if len(q.Claims) == 0 && q.Last < now {
+	if !q.InUse() && q.Last < now {
 		if loaded == nil {
 			return nil
 		}
@@ -99,7 +101,8 @@ func (sh *shard) save(file, name string, loaded []byte, q *queue.Queue, now int6
 	if bytes.Equal(raw, loaded) {
 		return nil
 	}
-	return sh.put(file, raw, loaded != nil, false)
+	// A limit that was changed must outlive a power cut; claims need not.
+	return sh.put(file, raw, loaded != nil, q.Declared != 0)
 }
 
 // put writes a file aside and moves it to its place. The shard is locked, so

@@ -160,13 +160,14 @@ func TestDamagedQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, content := range map[string]string{
-		"held twice":   string(both),
+		"there twice":  string(both),
 		"empty":        "",
 		"torn":         string(good[:len(good)/2]),
 		"more":         string(good) + "{}",
 		"another name": string(foreign),
 		"null":         "null",
-		"too many":     strings.Replace(string(good), `"units": 1`, `"units": 2`, 1),
+		"no limit":     strings.Replace(string(good), `"limit": 1`, `"limit": 0`, 1),
+		"bad limit":    strings.Replace(string(good), `"limit": 1`, `"limit": 1, "declared": -1`, 1),
 		"negative":     strings.Replace(string(good), `"units": 1`, `"units": -1`, 1),
 		"no id":        strings.Replace(string(good), held.ID, "", 1),
 		"a path":       strings.Replace(string(good), s.id, "../../x", 1),

@@ -236,4 +236,7 @@ func (s *Store) sweepRecord(ctx context.Context, e entry) {
 	}
 }
 
-var _ driver.Store = (*Store)(nil)
+var (
+	_ driver.Store      = (*Store)(nil)
+	_ driver.AllEnterer = (*Store)(nil)
+)

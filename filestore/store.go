@@ -268,7 +268,7 @@ func hopeless(err error) error {
 }
 
 // change runs f on the queue of name, saves what it made of it, and tells those
-// whom that concerns. An error of change means that nothing was changed.
+// whom that concerns.
 func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Queue, *queue.Op)) error {
 	o := &queue.Op{Session: s.id}
 	err := s.locked(ctx, name, func(sh *shard) error {
@@ -284,8 +284,15 @@ func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Que
 		o.Now = now
 		dead := s.prober()
 		o.Reachable = func(c *queue.Claim) bool { return !dead(c.Session) }
+		limit, declared := q.Limit, q.Declared
 		f(&q, o)
-		return sh.save(file, name, raw, &q, s.clock.now())
+		if err := sh.save(file, name, raw, &q, s.clock.now()); err != nil {
+			return err
+		}
+		if (declared != 0 || q.Declared != 0) && (declared != q.Declared || limit != q.Limit) {
+			return sh.dir.Sync() // see SetLimit
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("%s %q: %w", what, name, hopeless(err))

@@ -89,10 +89,11 @@ func (s *Store) sweepFolder(budget time.Duration) {
 // litter reports whether a queue has something to clean up.
 func (s *Store) litter(q *queue.Queue, dead func(string) bool) bool {
 	now := s.clock.now()
-	if len(q.Claims) == 0 {
+	if !q.InUse() {
 		return q.Last < now
 	}
-	return q.NextExpiry() <= now || s.blockedByDead(q, "", dead)
+	next := q.NextExpiry()
+	return next != 0 && next <= now || s.blockedByDead(q, "", dead)
 }
 
 // sweepAside removes what processes left that were killed while they wrote.
@@ -163,8 +164,9 @@ func (s *Store) loadFile(f entry) (string, queue.Queue, error) {
 }
 
 // afterBoot removes the queues that a boot has ended, before anybody uses the
-// folder in this boot: all but those with claims that linger, or with a token
-// that the clock, which starts at mark or later, has not passed. The others'
+// folder in this boot: all but those whose limit was changed, with claims that
+// linger, or with a token that the clock, which starts at mark or later, has not
+// passed. The others'
 // clients are dead. Among them are files that a power cut left without their
 // content.
 func (s *Store) afterBoot(mark int64) error {
@@ -177,7 +179,7 @@ func (s *Store) afterBoot(mark int64) error {
 			return err
 		}
 		d, err := decode(raw)
-		keep := d.Last >= mark
+		keep := d.Last >= mark || d.Declared != 0
 		for _, c := range d.Claims {
 			keep = keep || c.Lingering || c.Used >= mark
 		}

@@ -86,21 +86,31 @@ func (s *Store) begin(ctx context.Context, what, name string) error {
 // do runs f on the queue of name and then tells those whom it concerns.
 func (s *Store) do(name string, f func(q *queue.Queue, o *queue.Op)) {
 	s.mu.Lock()
-	q := s.queues[name]
-	if q == nil {
-		q = new(queue.Queue)
-	}
-	o := &queue.Op{Now: s.now()}
+	q, o := s.get(name), &queue.Op{Now: s.now()}
 	f(q, o)
-	if len(q.Claims) == 0 && q.Last < o.Now { // this clock never goes back
+	s.put(name, q, o.Now)
+	listeners := slices.Collect(maps.Values(s.listen))
+	s.mu.Unlock()
+	s.tell(listeners, o.Signals)
+}
+
+func (s *Store) get(name string) *queue.Queue {
+	if q := s.queues[name]; q != nil {
+		return q
+	}
+	return new(queue.Queue)
+}
+
+func (s *Store) put(name string, q *queue.Queue, now int64) {
+	if !q.InUse() && q.Last < now { // this clock never goes back
 		delete(s.queues, name)
 	} else {
 		s.queues[name] = q
 	}
-	listeners := slices.Collect(maps.Values(s.listen))
-	s.mu.Unlock()
+}
 
-	for _, sig := range o.Signals {
+func (s *Store) tell(listeners []func(driver.Notice), signals []queue.Signal) {
+	for _, sig := range signals {
 		n := driver.Notice{ID: sig.Claim.ID}
 		switch sig.Kind {
 		case queue.Granted:
@@ -123,13 +133,46 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 		return st, err
 	}
 	sent := time.Now()
-	s.do(c.Name, func(q *queue.Queue, o *queue.Op) {
-		var state driver.State
-		state, err = o.Enter(q, queue.Claim{ID: c.ID, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake},
-			c.Limit, queue.Micros(c.TTL), c.Try)
-		st = q.Status(c.ID, state, o.Now, sent, c.TTL)
-	})
-	return st, queue.NameLimit(err, c.Name)
+	s.do(c.Name, func(q *queue.Queue, o *queue.Op) { st, err = enter(q, o, c, sent) })
+	return st, err
+}
+
+func enter(q *queue.Queue, o *queue.Op, c driver.Claim, sent time.Time) (driver.Status, error) {
+	state, err := o.Enter(q, queue.Claim{ID: c.ID, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake},
+		c.Limit, queue.Micros(c.TTL), c.Try)
+	return q.Status(c.ID, state, o.Now, sent, c.TTL), queue.NameLimit(err, c.Name)
+}
+
+// EnterAll implements driver.AllEnterer.
+func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Status, error) {
+	if err := driver.CheckAll(cs); err != nil {
+		return nil, fmt.Errorf("enter all: %w", err)
+	}
+	for _, c := range cs {
+		if err := s.begin(ctx, "enter", c.Name); err != nil {
+			return nil, err
+		}
+	}
+	sent, es, sts := time.Now(), make([]*queue.Entering, len(cs)), make([]driver.Status, len(cs))
+	s.mu.Lock()
+	now := s.now()
+	for i, c := range cs {
+		es[i] = &queue.Entering{Op: &queue.Op{Now: now}, Queue: s.get(c.Name), Claim: c}
+	}
+	err := queue.EnterAll(es)
+	var signals []queue.Signal
+	for i, e := range es {
+		s.put(e.Claim.Name, e.Queue, now)
+		signals = append(signals, e.Signals...)
+		sts[i] = e.Status(sent)
+	}
+	listeners := slices.Collect(maps.Values(s.listen))
+	s.mu.Unlock()
+	s.tell(listeners, signals)
+	if err != nil {
+		return nil, err
+	}
+	return sts, nil
 }
 
 func (s *Store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
@@ -220,6 +263,28 @@ func (s *Store) Break(ctx context.Context, name string) (broken []driver.Entry, 
 		}
 	})
 	return broken, nil
+}
+
+func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) (err error) {
+	if err := cmp.Or(driver.CheckName(name), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
+		return fmt.Errorf("set limit: %w", err)
+	}
+	if err := s.begin(ctx, "set limit of", name); err != nil {
+		return err
+	}
+	s.do(name, func(q *queue.Queue, o *queue.Op) { err = o.SetLimit(q, was, limit) })
+	return queue.NameLimit(err, name)
+}
+
+func (s *Store) Ask(ctx context.Context, name string) error {
+	if err := driver.CheckName(name); err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	if err := s.begin(ctx, "ask", name); err != nil {
+		return err
+	}
+	s.do(name, func(q *queue.Queue, o *queue.Op) { o.Ask(q) })
+	return nil
 }
 
 func (s *Store) Inspect(ctx context.Context, name string) (v driver.Queue, err error) {
@@ -363,4 +428,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-var _ driver.Store = (*Store)(nil)
+var (
+	_ driver.Store      = (*Store)(nil)
+	_ driver.AllEnterer = (*Store)(nil)
+)

@@ -73,6 +73,18 @@ func (p *process) Break(ctx context.Context, name string) ([]driver.Entry, error
 	return call(ctx, p, func(ctx context.Context) ([]driver.Entry, error) { return p.shared.Break(ctx, name) })
 }
 
+func (p *process) SetLimit(ctx context.Context, name string, was, limit int64) error {
+	_, err := call(ctx, p, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, p.shared.SetLimit(ctx, name, was, limit)
+	})
+	return err
+}
+
+func (p *process) Ask(ctx context.Context, name string) error {
+	_, err := call(ctx, p, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.shared.Ask(ctx, name) })
+	return err
+}
+
 func (p *process) Inspect(ctx context.Context, name string) (driver.Queue, error) {
 	return call(ctx, p, func(ctx context.Context) (driver.Queue, error) { return p.shared.Inspect(ctx, name) })
 }
@@ -101,4 +113,8 @@ func (p *process) WaitChange(ctx context.Context, name string, version int64) (d
 	return call(ctx, p, func(ctx context.Context) (driver.Record, error) {
 		return p.shared.WaitChange(ctx, name, version)
 	})
+}
+
+func (p *process) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Status, error) {
+	return call(ctx, p, func(ctx context.Context) ([]driver.Status, error) { return p.shared.EnterAll(ctx, cs) })
 }

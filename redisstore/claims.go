@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -35,21 +36,59 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		words = words[:2]
 	}
 	reply, err := s.run(ctx, enterScript, words[:1:1], words[1:])
-	st, have := driver.Status{}, int64(0)
+	st := driver.Status{}
 	if err == nil {
-		st, have, err = parseEntered(reply, sent, &c)
+		st, err = parseEntered(reply, sent, &c)
 	}
 	if !c.Try && st.State != driver.Waiting {
 		s.box.forget(c.ID)
 	}
-	switch {
-	case err != nil:
-		s.doubts.add(c.ID, c.TTL)
-		return driver.Status{}, failed("enter", c.Name, err)
-	case have != 0:
-		return driver.Status{}, &driver.LimitError{Name: c.Name, Have: have, Want: c.Limit}
+	if err != nil {
+		return driver.Status{}, s.notEntered(err, "enter", c)
 	}
 	return st, nil
+}
+
+// notEntered answers why claims were not entered, as far as is known.
+func (s *Store) notEntered(err error, what string, cs ...driver.Claim) error {
+	if l, ok := err.(*driver.LimitError); ok {
+		return l
+	}
+	for i := range cs {
+		s.doubts.add(cs[i].ID, cs[i].TTL)
+	}
+	return failed(what, cs[0].Name, err)
+}
+
+// EnterAll implements driver.AllEnterer.
+func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Status, error) {
+	const what = "enter, with others,"
+	if err := driver.CheckAll(cs); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if len(cs) == 0 {
+		return nil, nil
+	}
+	if s.conn.Cluster() {
+		return nil, failed(what, cs[0].Name, driver.ErrUnsupported)
+	}
+	keys, args := make([]string, len(cs)), make([]string, len(cs))
+	for i := range cs {
+		keys[i], args[i] = s.queueKey(cs[i].Name), claimText(&cs[i], s.box.tail(cs[i].Owner))
+	}
+	sent := time.Now()
+	reply, err := s.run(ctx, enterAllScript, keys, args)
+	var sts []driver.Status
+	if err == nil {
+		sts, err = parseAllEntered(reply, sent, cs)
+	}
+	if err != nil {
+		return nil, s.notEntered(err, what, cs...)
+	}
+	for i := range cs {
+		s.box.renewed(cs[i].ID, sts[i].State, cs[i].TTL)
+	}
+	return sts, nil
 }
 
 // Wait implements driver.Store.
@@ -83,7 +122,7 @@ func (s *Store) look(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	reply, err := s.run(ctx, renewScript, []string{s.queueKey(r.Name)}, []string{"-", r.ID, "0", "0"})
 	var st driver.Status
 	if err == nil {
-		st, _, err = parseStatus(reply, time.Time{}, 0)
+		st, err = parseStatus(reply, time.Time{}, 0)
 	}
 	if err != nil || st.State != driver.Waiting {
 		s.box.forget(r.ID)
@@ -154,7 +193,7 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, part []int, report f
 			if line == "" {
 				e = errReply(fmt.Sprintf("%d answers for %d claims", k, len(part)))
 			} else {
-				st, _, e = parseStatus(line, sent, rs[i].TTL)
+				st, e = parseStatus(line, sent, rs[i].TTL)
 			}
 		}
 		if e != nil {
@@ -217,7 +256,7 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.S
 		[]string{r.ID, strconv.FormatInt(units, 10), strconv.FormatInt(r.Used, 10)})
 	st := driver.Status{}
 	if err == nil {
-		st, _, err = parseStatus(reply, time.Time{}, 0)
+		st, err = parseStatus(reply, time.Time{}, 0)
 	}
 	if err != nil {
 		return driver.Status{}, failed("resize", r.Name, err)
@@ -229,6 +268,40 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.S
 func (s *Store) Break(ctx context.Context, name string) ([]driver.Entry, error) {
 	q, err := s.inspect(ctx, "break", name, "break")
 	return q.Claims, err
+}
+
+// SetLimit implements driver.Store.
+func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) error {
+	const what = "set the limit of"
+	if err := cmp.Or(driver.CheckName(name), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	reply, err := s.run(ctx, limitScript, []string{s.queueKey(name)},
+		[]string{strconv.FormatInt(was, 10), strconv.FormatInt(limit, 10)})
+	if err == nil && reply != "o" {
+		f := fields{rest: reply}
+		if f.word() == "l" {
+			if have := f.int(); !f.bad {
+				return &driver.LimitError{Name: name, Have: have, Want: was}
+			}
+		}
+		err = errReply(reply)
+	}
+	if err != nil {
+		return failed(what, name, err)
+	}
+	return nil
+}
+
+// Ask implements driver.Store.
+func (s *Store) Ask(ctx context.Context, name string) error {
+	if err := driver.CheckName(name); err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	if _, err := s.run(ctx, askScript, []string{s.queueKey(name)}, nil); err != nil {
+		return failed("ask for", name, err)
+	}
+	return nil
 }
 
 // Inspect implements driver.Store.

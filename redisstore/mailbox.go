@@ -177,7 +177,7 @@ func (b *mailbox) message(text string) {
 	switch kind {
 	case "g":
 		id, rest, _ := strings.Cut(rest, " ")
-		st, _, err := parseStatus("h "+rest, time.Time{}, 0)
+		st, err := parseStatus("h "+rest, time.Time{}, 0)
 		if err != nil {
 			return
 		}

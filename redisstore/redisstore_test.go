@@ -81,16 +81,22 @@ func TestClassifyCluster(t *testing.T) {
 
 func TestRepliesThatAreNone(t *testing.T) {
 	for _, line := range []string{"", "x", "h", "h 1", "h x 0 0", "w 1", "w 1 2 3 idididid 1 - 0", "r", "l", "l x", "w 0 1 2 idididid 1 - 0 1 1 1 1 1 1 box {"} {
-		if st, have, err := parseStatus(line, time.Time{}, 0); err == nil {
-			t.Errorf("%q is taken for %+v, %d", line, st, have)
+		if st, err := parseStatus(line, time.Time{}, 0); err == nil {
+			t.Errorf("%q is taken for %+v", line, st)
 		}
 	}
-	for _, reply := range []string{"", "1x", "1 2", "99999999999999999999", "-1"} {
-		if st, have, err := parseEntered(reply, time.Time{}, &driver.Claim{}); err == nil {
-			t.Errorf("%q is taken for %+v, %d", reply, st, have)
+	limit := func(err error) bool { _, ok := err.(*driver.LimitError); return ok }
+	for _, reply := range []string{"", "1x", "1 2", "99999999999999999999", "-1", "l 1", "l x 0"} {
+		if st, err := parseEntered(reply, time.Time{}, &driver.Claim{}); err == nil || limit(err) {
+			t.Errorf("%q is taken for %+v, %v", reply, st, err)
 		}
 	}
-	for _, reply := range []string{"", "1", "x 1", "1 1\nidididid", "1 1\nidididid 1 - 0 1 1 1 1 1 1 box {"} {
+	for _, reply := range []string{"", "1", "1\n2\n3", "1\nx", "l 0 1 0", "l 3 1 0", "l x 1 0", "l 1 x 0", "l 1"} {
+		if sts, err := parseAllEntered(reply, time.Time{}, make([]driver.Claim, 2)); err == nil || limit(err) {
+			t.Errorf("%q is taken for %+v, %v", reply, sts, err)
+		}
+	}
+	for _, reply := range []string{"", "1", "x 1 0", "1 1", "1 1 0\nidididid", "1 1 0\nidididid 1 - 0 1 1 1 1 1 1 box {"} {
 		if q, err := parseQueue(reply); err == nil {
 			t.Errorf("%q is taken for %+v", reply, q)
 		}

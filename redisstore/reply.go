@@ -54,20 +54,64 @@ func claimText(c *driver.Claim, tail string) string {
 }
 
 // parseEntered is parseStatus for the reply to a request to enter, which may
-// also be a token alone: then so is the claim.
-func parseEntered(reply string, sent time.Time, c *driver.Claim) (st driver.Status, have int64, err error) {
+// also be a token alone: then so is the claim; or a *driver.LimitError:
+//
+//	l LIMIT TOO-MANY-UNITS
+func parseEntered(reply string, sent time.Time, c *driver.Claim) (st driver.Status, err error) {
+	if limit, ok := strings.CutPrefix(reply, "l "); ok {
+		return st, parseLimit(limit, c)
+	}
 	if reply == "" || reply[0] < '0' || reply[0] > '9' {
 		return parseStatus(reply, sent, c.TTL)
 	}
 	st.Token, err = strconv.ParseInt(reply, 10, 64)
 	if err != nil {
-		return driver.Status{}, 0, errReply(reply)
+		return driver.Status{}, errReply(reply)
 	}
 	st.State, st.Deadline = driver.Holding, driver.Deadline(sent, c.TTL)
 	if c.Units == c.Limit {
 		st.Spare = queue.Spare
 	}
-	return st, 0, nil
+	return st, nil
+}
+
+// parseAllEntered reads the reply to a request to enter several claims: as for
+// one, in a line each; or, with the number of the claim,
+//
+//	l NUMBER LIMIT TOO-MANY-UNITS
+func parseAllEntered(reply string, sent time.Time, cs []driver.Claim) ([]driver.Status, error) {
+	if limit, ok := strings.CutPrefix(reply, "l "); ok {
+		f := fields{rest: limit}
+		if i := f.int(); !f.bad && i >= 1 && i <= int64(len(cs)) {
+			return nil, parseLimit(f.rest, &cs[i-1])
+		}
+		return nil, errReply(reply)
+	}
+	lines := strings.Split(reply, "\n")
+	if len(lines) != len(cs) {
+		return nil, errReply(fmt.Sprintf("%d answers for %d claims", len(lines), len(cs)))
+	}
+	sts := make([]driver.Status, len(cs))
+	for i, line := range lines {
+		var err error
+		if sts[i], err = parseEntered(line, sent, &cs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return sts, nil
+}
+
+// parseLimit reads what is wrong with the limit of a claim.
+func parseLimit(reply string, c *driver.Claim) error {
+	f := fields{rest: reply}
+	e := &driver.LimitError{Name: c.Name, Have: f.int(), Want: c.Limit}
+	if f.int() == 1 {
+		e.Units = c.Units
+	}
+	if f.bad {
+		return errReply(reply)
+	}
+	return e
 }
 
 // parseStatus reads the status of a claim as the scripts write it: one of
@@ -76,15 +120,13 @@ func parseEntered(reply string, sent time.Time, c *driver.Claim) (st driver.Stat
 //	h TOKEN BEHIND ALONE
 //	w AHEAD NOW AGAIN [BLOCKER]
 //	r NOW AGAIN [BLOCKER]
-//	l LIMIT
 //
-// for a request sent at sent that gave the claim ttl, if not 0. have is the
-// limit of the queue after "l".
-func parseStatus(line string, sent time.Time, ttl time.Duration) (st driver.Status, have int64, err error) {
+// for a request sent at sent that gave the claim ttl, if not 0.
+func parseStatus(line string, sent time.Time, ttl time.Duration) (st driver.Status, err error) {
 	f := fields{rest: line}
 	switch f.word() {
 	case "g":
-		return st, 0, nil
+		return st, nil
 	case "h":
 		st.State, st.Token, st.Behind = driver.Holding, f.int(), int(f.int())
 		if f.int() == 1 {
@@ -101,18 +143,16 @@ func parseStatus(line string, sent time.Time, ttl time.Duration) (st driver.Stat
 		st.State = driver.Refused
 		now, _ := f.int(), f.int()
 		st.Blocker = f.entry(now)
-	case "l":
-		have = f.int()
 	default:
 		f.bad = true
 	}
 	if f.bad {
-		return driver.Status{}, 0, errReply(line)
+		return driver.Status{}, errReply(line)
 	}
 	if ttl > 0 && st.State != driver.Refused {
 		st.Deadline = driver.Deadline(sent, ttl)
 	}
-	return st, have, nil
+	return st, nil
 }
 
 // entry reads a claim: its id, and what the machine packs.
@@ -135,11 +175,11 @@ func (f *fields) entry(now int64) *driver.Entry {
 	return &e
 }
 
-// parseQueue reads a line "NOW LIMIT", then one for each claim.
+// parseQueue reads a line "NOW LIMIT DECLARED", then one for each claim.
 func parseQueue(reply string) (driver.Queue, error) {
 	line, rest, _ := strings.Cut(reply, "\n")
 	f := fields{rest: line}
-	now, q := f.int(), driver.Queue{Limit: f.int()}
+	now, q := f.int(), driver.Queue{Limit: f.int(), Declared: f.int()}
 	for !f.bad && rest != "" {
 		f.rest, rest, _ = strings.Cut(rest, "\n")
 		if e := f.entry(now); e != nil {

@@ -14,21 +14,30 @@ var lua embed.FS
 // One script for each operation: what is common and not trivial costs only
 // those calls that come so far, for each script begins with its short way.
 var (
-	enterScript   = compose("enter")
-	renewScript   = compose("renew")
-	leaveScript   = compose("leave")
-	resizeScript  = compose("resize")
-	inspectScript = compose("inspect")
-	loadScript    = compose("load")
-	swapScript    = compose("swap")
+	enterScript    = compose("enter")
+	enterAllScript = compose("enterall")
+	renewScript    = compose("renew")
+	leaveScript    = compose("leave")
+	resizeScript   = compose("resize")
+	limitScript    = compose("limit")
+	askScript      = compose("ask")
+	inspectScript  = compose("inspect")
+	loadScript     = compose("load")
+	swapScript     = compose("swap")
 )
+
+// never is the expiry of keys that stay: beyond every time that can be.
+const never = 8_000_000_000_000_000
 
 func compose(name string) *Script {
 	body := part(name)
-	if head, tail, ok := strings.Cut(body, "-- include machine\n"); ok {
-		spare := strconv.FormatInt(queue.Spare, 10)
-		body = head + strings.ReplaceAll(part("machine"), "SPARE", spare) + tail
+	for _, shared := range []string{"vacant", "machine", "entering"} {
+		body = strings.Replace(body, "-- include "+shared+"\n", part(shared), 1)
 	}
+	body = strings.NewReplacer(
+		"SPARE", strconv.FormatInt(queue.Spare, 10),
+		"NEVER", strconv.FormatInt(never, 10),
+	).Replace(body)
 	return NewScript(part("clock") + body)
 }
 

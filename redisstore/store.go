@@ -14,8 +14,8 @@
 //	pawl:{N}:r  hash: the record of that name
 //	pawl:{N}:w  set: who waits for the record to change
 //
-// All but records without a TTL vanish by themselves minutes after the last
-// claim has. Each Store value listens to one channel, pawl:mailbox:ID.
+// All but records without a TTL, and queues whose limit SetLimit has changed,
+// vanish by themselves minutes after the last claim has. Each Store value listens to one channel, pawl:mailbox:ID.
 //
 // A user of the server needs these rights, and what the client needs for itself
 // (HELLO, PING, CLIENT):
@@ -115,4 +115,7 @@ func failed(what, name string, err error) error {
 	return fmt.Errorf("redis: %s %q: %w", what, name, err)
 }
 
-var _ driver.Store = (*Store)(nil)
+var (
+	_ driver.Store      = (*Store)(nil)
+	_ driver.AllEnterer = (*Store)(nil)
+)

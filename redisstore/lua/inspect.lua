@@ -7,8 +7,8 @@ local now = t[1] * 1000000 + t[2]
 load(KEYS[1], '', redis.call('HGET', KEYS[1], 's'))
 advance()
 local changed = dirty
-if used + n == 0 then return done(num(now) .. ' 0') end
-local out = {num(now) .. ' ' .. num(limit)}
+if used + n + d == 0 then return done(num(now) .. ' 0 0') end
+local out = {num(now) .. ' ' .. num(limit) .. ' ' .. num(d)}
 for _, c in ipairs((scan())) do
   if ARGV[1] == '' then
     out[#out + 1] = c.id .. ' ' .. c.text

@@ -27,14 +27,14 @@ local linger, doubt = ARGV[3] or '0', ARGV[4] or '0'
 if s and linger == '0' and doubt == '0' then
   -- It holds all there is, and so will the first that waits: what the machine
   -- would do, by the shortest way to the next holder.
-  local last, x, limit, full, n, seq, min, b = string.match(s,
-    '^(%d+) (%d+) (%d+) (%d+) (%d+) 0 (%d+) (%d+) (%d+) %S*$')
+  local last, x, limit, full, n, seq, min, b, d = string.match(s,
+    '^(%d+) (%d+) (%d+) (%d+) (%d+) 0 (%d+) (%d+) (%d+) (%d+) %S*$')
   if last and limit == full and n ~= '0' and now < min + 0 then
     local next = call('ZRANGE', key .. ':q', 0, 0)[1]
     local m = next and call('HMGET', key, claim, next)
     local units, spoke, granted, un, born, tail, box
     if m and m[1] and m[2] then
-      units, spoke, granted = string.match(m[1], '^(%d+) o?%- (%d+) %d+ %d+ (%d+) ')
+      units, spoke, granted = string.match(m[1], '^(%d+) o?a?%- (%d+) %d+ %d+ (%d+) ')
       un, born, tail, box = string.match(m[2], '^(%d+) %- %d+ (%d+ %d+) 0 %d+ (%d+ %d+ (%S+) .*)$')
     end
     if units == limit and un == limit and granted ~= '0' and math.max(last, spoke, spoken) < now then
@@ -44,7 +44,7 @@ if s and linger == '0' and doubt == '0' then
         call('HDEL', key, claim)
         n = n - 1
         call('HSET', key, 's', stamp .. ' ' .. x .. ' ' .. limit .. ' ' .. full .. ' ' .. n .. ' 0 ' .. seq .. ' ' .. min
-          .. ' ' .. b .. ' ' .. next, next, un .. ' - 0 ' .. born .. ' ' .. stamp .. ' ' .. stamp .. ' ' .. tail)
+          .. ' ' .. b .. ' ' .. d .. ' ' .. next, next, un .. ' a- 0 ' .. born .. ' ' .. stamp .. ' ' .. stamp .. ' ' .. tail)
         call('ZREM', key .. ':q', next)
         redis.pcall('PUBLISH', box, 'g ' .. next .. ' ' .. stamp .. ' ' .. n .. ' 1')
         return 'h'
@@ -66,7 +66,7 @@ local was = c.held and 'h' or 'w'
 if c.linger then
   -- a repeated leave
 elseif linger ~= '0' and c.held then
-  c.linger, c.flags = true, c.over and 'ol-' or 'l-'
+  c.linger = true
   speak(c, spoken)
   span(c, linger)
   put(c)
@@ -77,7 +77,7 @@ else
   if doubt == '1' then bar() end
   grant()
   -- An empty queue need not be kept for as long as its claims could have lived.
-  if used + n == 0 and x > now + 720000000 then
+  if used + n + d == 0 and x > now + 720000000 then
     x = math.floor(math.max(last, now) / 1000000 + 120) * 1000000
     call('PEXPIREAT', K, math.ceil(x / 1000))
   end

@@ -12,15 +12,17 @@ local K, Q, id           -- the name at hand, and the caller's claim
 --
 --   f LAST X                                                   empty
 --   h LAST X AT SPOKE TTL ID UNITS LIMIT FLAGS BOX OWNER       one claim, which holds
---   LAST X LIMIT USED N O SEQ MIN B H                          any
+--   LAST X LIMIT USED N O SEQ MIN B D H                        any
 --
 -- The first two let enter and leave cut what they need instead of parsing: in
 -- them X is in seconds and has 10 digits, TTL has 12, and LAST, AT and SPOKE have
--- 16. There are no marks then, and LAST is the claim's token and, since it was
--- granted at once, the time of its arrival and grant.
+-- 16. There are no marks then, the limit is the one that was asked for, and LAST
+-- is the claim's token and, since it was granted at once, the time of its arrival
+-- and grant.
 local last               -- as in package queue
-local x                  -- when the keys run out: whole seconds
+local x                  -- when the keys run out: whole seconds, NEVER while d is not 0
 local limit              -- as in package queue
+local d                  -- as Declared in package queue
 local used, n, o         -- units held, claims that wait, of those with overtake
 local seq                -- of the latest arrival
 local min                -- no claim runs out before this; too low is right, too
@@ -40,7 +42,7 @@ local stamp = t[1] .. string.sub('00000' .. t[2], -6) -- now, as text
 -- load takes up a queue; s is that field.
 local function load(k, claim, s)
   K, Q, id, dirty, post, mine, sole, soletext = k, k .. ':q', claim, false, {}, nil, nil, nil
-  limit, used, n, o, seq, min, b, h = 0, 0, 0, 0, 0, 0, 0, ''
+  limit, used, n, o, seq, min, b, d, h = 0, 0, 0, 0, 0, 0, 0, 0, ''
   local kind = s and string.sub(s, 1, 2) or 'f '
   if kind == 'f ' then
     last, x = string.match(s or 'f 0 0', '^f (%d+) (%d+)$')
@@ -48,16 +50,17 @@ local function load(k, claim, s)
     local at, spoke, ttl, flags, tail
     last, x, at, spoke, ttl, sole, used, limit, flags, tail = string.match(s,
       '^h (%d+) (%d+) (%d+) 0*(%d+) 0*(%d+) (%S+) (%d+) (%d+) (%S+) (.*)$')
+    if last and used == limit then flags = string.gsub(flags, '%-', 'a-') end
     soletext = last and used .. ' ' .. flags .. ' ' .. spoke .. ' ' .. at .. ' ' .. ttl .. ' '
       .. last .. ' ' .. last .. ' 0 ' .. last .. ' ' .. tail
   else
-    last, x, limit, used, n, o, seq, min, b, h = string.match(s,
-      '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*)$')
+    last, x, limit, used, n, o, seq, min, b, d, h = string.match(s,
+      '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*)$')
   end
   if not last then error('pawl: cannot read the state of ' .. K) end
   last, x = tonumber(last), (kind == 'f ' or kind == 'h ') and x * 1000000 or tonumber(x)
   limit, used, n, o = tonumber(limit), tonumber(used), tonumber(n), tonumber(o)
-  seq, min, b = tonumber(seq), tonumber(min), tonumber(b)
+  seq, min, b, d = tonumber(seq), tonumber(min), tonumber(b), tonumber(d)
 end
 
 -- done saves, and only then tells: what a script has written stays written
@@ -67,18 +70,18 @@ local function done(reply)
     if used + n == 0 then seq, min, h = 0, 0, '' end
     if soletext then redis.call('HSET', K, sole, soletext) end
     local s
-    if used + n + b == 0 and digits16(last) and digits16(x) then
+    if used + n + b + d == 0 and digits16(last) and digits16(x) then
       s = 'f ' .. num(last) .. ' ' .. num(x / 1000000)
     else
-      s = string.format(wide and '%d %d %d %d %d %d %d %d %d %s'
-        or '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s', last, x, limit, used, n, o, seq, min, b, h)
+      s = string.format(wide and '%d %d %d %d %d %d %d %d %d %d %s'
+        or '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s', last, x, limit, used, n, o, seq, min, b, d, h)
     end
     redis.call('HSET', K, 's', s)
   end
   for i = 1, #post do
     local c, text = post[i][1], post[i][2]
     if text == 'g' then
-      text = 'g ' .. c.id .. ' ' .. c.token .. ' ' .. n .. ' ' .. (c.units == limit and 1 or 0)
+      text = 'g ' .. c.id .. ' ' .. c.token .. ' ' .. n .. ' ' .. (c.alone and 1 or 0)
     end
     redis.pcall('PUBLISH', c.box, text)
   end
@@ -89,7 +92,8 @@ local function tell(c, text)
   if c.box ~= '-' then post[#post + 1] = {c, text} end
 end
 
--- A claim is text: units, flags (o may overtake, l lingers), the highest token
+-- A claim is text: units, flags (o may overtake, a was granted all units, l
+-- lingers; then a hyphen), the highest token
 -- its owner spoke of, the time of its last renewal and the span it lives from
 -- then on, time and token of its grant (0 while it waits), its place in the
 -- order of arrival, time of arrival, mailbox, owner in JSON. Times and tokens
@@ -99,13 +103,14 @@ local function parse(cid, s)
     '^(%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   -- To take it for nothing could give its lock to another.
   if not un then error('pawl: cannot read claim ' .. cid .. ' in ' .. K) end
-  return {id = cid, text = s, units = un + 0, flags = f, spoke = u, at = at, ttl = ttl, exp = at + ttl,
+  return {id = cid, text = s, units = un + 0, spoke = u, at = at, ttl = ttl, exp = at + ttl,
     held = g ~= '0', granted = g, token = t, seq = sq, arrived = a, box = box, owner = owner,
-    over = string.find(f, 'o', 1, true) ~= nil, linger = string.find(f, 'l', 1, true) ~= nil}
+    over = string.find(f, 'o', 1, true) ~= nil, alone = string.find(f, 'a', 1, true) ~= nil, linger = string.find(f, 'l', 1, true) ~= nil}
 end
 
 local function pack(c)
-  return c.units .. ' ' .. c.flags .. ' ' .. c.spoke .. ' ' .. c.at .. ' ' .. c.ttl .. ' ' .. c.granted .. ' '
+  local flags = (c.over and 'o' or '') .. (c.alone and 'a' or '') .. (c.linger and 'l' or '') .. '-'
+  return c.units .. ' ' .. flags .. ' ' .. c.spoke .. ' ' .. c.at .. ' ' .. c.ttl .. ' ' .. c.granted .. ' '
     .. c.token .. ' ' .. c.seq .. ' ' .. c.arrived .. ' ' .. c.box .. ' ' .. c.owner
 end
 
@@ -155,12 +160,13 @@ end
 local function draw(c)
   last = math.max(last + 1, now)
   c.token, c.granted, c.spoke, c.held = last == now and stamp or num(last), stamp, '0', true
+  c.alone = c.units == limit
 end
 
 -- bound is the highest token that the owner of c may have used by that time.
 local function bound(c, at)
   local high = math.max(c.token, c.spoke)
-  if c.units == limit and not c.linger then
+  if c.alone and not c.linger then
     high = math.max(high, c.token + math.min(SPARE, math.max(0, at - c.granted)))
   end
   return high
@@ -252,8 +258,9 @@ end
 -- grant is R2 and R3. It looks at no more waiting claims than it must: while
 -- nobody overtakes, at those it grants and the one after them.
 --
--- Invariant: used never exceeds limit; only grant, enter and resize add to it,
--- and all check first.
+-- Invariant: used exceeds limit only after that was lowered; only grant, enter
+-- and resize add to it, and all check first. Claims for more than the limit
+-- stand in nobody's way.
 function grant()
   if n == 0 or used >= limit then return end
   local alone, blocked, silent, unseen = n == 1, false, {}, o
@@ -295,7 +302,9 @@ function grant()
       end
       if c.over then unseen = unseen - 1 end
       local skip = true
-      if used + c.units > limit then
+      if c.units > limit then
+        -- waits until the limit is raised
+      elseif used + c.units > limit then
         blocked = true
       elseif blocked and not c.over then
         -- stays behind the one that does not fit
@@ -344,7 +353,7 @@ end
 local function status(c, ahead)
   if not c then return 'g' end
   if c.held then
-    return 'h ' .. c.token .. ' ' .. n .. ' ' .. (c.units == limit and 1 or 0)
+    return 'h ' .. c.token .. ' ' .. n .. ' ' .. (c.alone and 1 or 0)
   end
   ahead = ahead or redis.call('ZRANK', Q, id)
   if not ahead then
@@ -352,4 +361,14 @@ local function status(c, ahead)
     ahead = redis.call('ZRANK', Q, id)
   end
   return 'w ' .. ahead .. ' ' .. stands()
+end
+
+-- want tells the holders that they are wanted.
+local function want()
+  for _, k in ipairs((scan())) do
+    if k.held then
+      h = k.id
+      if not k.linger then tell(k, 'w ' .. k.id) end
+    end
+  end
 end

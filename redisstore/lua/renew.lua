@@ -13,16 +13,17 @@ for i = 1, #KEYS do
   out[i] = 'g'
   if m[1] then
     local sole, x, n, min, un, limit, f, u, at, ttl, g, token, tail
-    local alone = string.byte(m[1]) == 104 -- h
-    if alone then
+    local single, alone = string.byte(m[1]) == 104 -- h
+    if single then
       n, min = '0', 0
       token, x, at, u, ttl, sole, un, limit, tail = string.match(m[1],
         '^h (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) o?%- (.*)$')
       easy = sole == ARGV[a] and now - at < ttl + 0
-      if easy then x = x * 1000000 end
+      if easy then x, alone = x * 1000000, un == limit end
     elseif m[2] then
-      x, limit, n, min = string.match(m[1], '^%d+ (%d+) (%d+) %d+ (%d+) %d+ %d+ (%d+) ')
-      un, f, u, at, ttl, g, token, tail = string.match(m[2], '^(%d+) (o?%-) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+      x, n, min = string.match(m[1], '^%d+ (%d+) %d+ %d+ (%d+) %d+ %d+ (%d+) ')
+      un, f, u, at, ttl, g, token, tail = string.match(m[2], '^(%d+) (o?a?%-) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+      alone = un and string.find(f, 'a', 1, true)
       easy = x and un and g ~= '0' and now < min + 0
     end
     easy = easy and (box == '-' or string.find(tail, box, 1, true))
@@ -33,10 +34,10 @@ for i = 1, #KEYS do
         if ends < at + ttl then -- requests may overtake each other
           ends, since, given = at + ttl, at, ttl
         end
-        easy = ends >= min + 0 and ends + 60000000 <= x + 0 and (not alone or #spoke <= 16)
+        easy = ends >= min + 0 and ends + 60000000 <= x + 0 and (not single or #spoke <= 16)
         if easy then
           if tonumber(spoke) > tonumber(u) then u = spoke end
-          if alone then
+          if single then
             redis.call('HSET', key, 's', string.sub(m[1], 1, 30) .. since .. ' ' .. string.sub(zeros .. u, -16) .. ' '
               .. string.sub(zeros .. given, -12) .. string.sub(m[1], 77))
           else
@@ -45,7 +46,7 @@ for i = 1, #KEYS do
           end
         end
       end
-      out[i] = 'h ' .. token .. ' ' .. n .. (un == limit and ' 1' or ' 0')
+      out[i] = 'h ' .. token .. ' ' .. n .. (alone and ' 1' or ' 0')
     end
   end
   if not easy then rest[#rest + 1] = i end

@@ -9,7 +9,9 @@ advance()
 local c, units = find(id), tonumber(ARGV[2])
 if not c or c.linger then return done('g') end
 if not c.held then return done(status(c)) end
-if units > limit or used - c.units + units > limit then
+local said = tonumber(ARGV[3])
+if said ~= 0 and said < c.token + 0 then return done(status(c)) end -- from before it last grew
+if units > c.units and used - c.units + units > limit then
   return done('r ' .. stands())
 end
 speak(c, ARGV[3])
@@ -17,12 +19,13 @@ dirty = true
 used = used - c.units + units
 if units > c.units then
   last = math.max(last, c.spoke)
+  c.units = units
   draw(c)
 elseif units < c.units then
   -- An owner that held alone may have used tokens of its own.
   last = math.max(last, bound(c, now))
+  c.units, c.alone = units, false
 end
-c.units = units
 put(c)
 live(c)
 grant()

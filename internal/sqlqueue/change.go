@@ -1,0 +1,161 @@
+package sqlqueue
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+// body answers the queue as it is stored; Last has a column of its own.
+func body(q *queue.Queue) (string, error) {
+	if !q.InUse() {
+		return "", nil
+	}
+	bare := *q
+	bare.Last = 0
+	text, err := json.Marshal(&bare)
+	return string(text), err
+}
+
+// queue answers the queue that is stored in the row.
+func (r *Row) queue() (*queue.Queue, error) {
+	q := new(queue.Queue)
+	if r.Body != "" {
+		if err := json.Unmarshal([]byte(r.Body), q); err != nil {
+			return nil, driver.Permanent(fmt.Errorf("the row cannot be read, something else has written it: %w", err))
+		}
+	}
+	q.Last = r.Last
+	if r.Since != 0 && len(q.Claims) > 0 {
+		c := &q.Claims[0]
+		c.Arrived, c.Granted, c.Token = r.Since, r.Since, r.Last
+		c.Expires += r.Since
+	}
+	return q, nil
+}
+
+// over reports whether nobody needs the row any more: all its claims have run
+// out, and the clock has passed its tokens.
+func (r *Row) over() bool {
+	q, err := r.queue()
+	if err != nil {
+		return false // whoever works with that row is told
+	}
+	o := queue.Op{Now: r.Now}
+	o.Look(q)
+	return q.Disposable(r.Now)
+}
+
+// fresh answers the body of a queue with c alone, for Dialect.Enter; see
+// Row.Since. It is what queue.Op.Enter makes of an empty queue.
+func fresh(c *driver.Claim, session string) (string, error) {
+	return body(&queue.Queue{Limit: c.Limit, Claims: []queue.Claim{{
+		ID: c.ID, Session: session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
+		Alone: c.Units == c.Limit, Expires: queue.Micros(c.TTL),
+	}}})
+}
+
+// rule is one operation on a queue, which may be run again. It reports whether
+// what it changed must be saved: what time alone has brought about need not be,
+// unless somebody was granted something. r will be the row as it is stored then.
+type rule func(q *queue.Queue, o *queue.Op, r *Row) (save bool, err error)
+
+// hopeful is how often the row is changed without a lock, in the hope that nobody
+// else changes it between two statements: a transaction takes four.
+const hopeful = 2
+
+// change runs a rule on a queue and saves the outcome. old is the row, if it was
+// loaded already.
+func (w *work) change(name string, old *Row, f rule) error {
+	for n := 0; ; n++ {
+		if err := w.alive(); err != nil {
+			return err
+		}
+		var done bool
+		var signals []signal
+		step := func(c Conn) (err error) {
+			if old == nil {
+				row, err := w.s.Dialect.Load(w.ctx, c, name, n >= hopeful)
+				if err != nil {
+					return err
+				}
+				old = &row
+			}
+			done, signals, err = w.save(c, old, f)
+			return err
+		}
+		var err error
+		if n < hopeful {
+			err = step(w.s.DB)
+		} else {
+			err = w.locked(step)
+		}
+		if err != nil {
+			if !again(w.s, err) {
+				w.s.post.doubt(signals) // it may be saved all the same
+			}
+			return err
+		}
+		if done {
+			w.s.post.tell(signals)
+			return nil
+		}
+		old = nil
+	}
+}
+
+// signal is what an operation told of a claim that this store knows, or may.
+type signal struct {
+	queue.Signal
+	status driver.Status // Granted
+	row    Seen
+}
+
+func (w *work) save(c Conn, old *Row, f rule) (done bool, signals []signal, err error) {
+	q, err := old.queue()
+	if err != nil {
+		return false, nil, err
+	}
+	next := Change{Row: Row{Name: old.Name, Stamp: newStamp(), Asked: old.Asked}, Was: old.Stamp}
+	o := &queue.Op{Now: old.Now, Session: w.s.channel()}
+	save, err := f(q, o, &next.Row)
+	if err != nil || !save && len(o.Signals) == 0 {
+		next.Row = *old // which f may look at
+		return true, nil, err
+	}
+	if next.Body, err = body(q); err != nil {
+		return false, nil, err
+	}
+	next.Last = q.Last
+	signals = next.signals(w.s, q, o)
+	if old.Since == 0 && next.Body == old.Body && next.Last == old.Last && next.Asked == old.Asked && len(next.Notes) == 0 {
+		next.Row = *old
+		return true, signals, nil
+	}
+	if err := w.alive(); err != nil {
+		return false, nil, err
+	}
+	done, err = w.s.Dialect.Save(w.ctx, c, &next)
+	return done, signals, err
+}
+
+// signals turns what the operation signalled into notes, and answers what is to
+// be told here once the change is saved.
+func (ch *Change) signals(s *Store, q *queue.Queue, o *queue.Op) (all []signal) {
+	for _, sig := range o.Signals {
+		out := signal{Signal: sig, row: Seen{ch.Name, ch.Stamp}}
+		switch sig.Kind {
+		case queue.Granted:
+			out.status = q.Status(sig.Claim.ID, driver.Holding, o.Now, noTime, 0)
+		case queue.Wanted:
+			ch.Asked++ // for owners that look, also while they cannot be told
+		}
+		all = append(all, out)
+		if sig.Claim.Session != "" && sig.Claim.Session != s.channel() {
+			ch.Notes = append(ch.Notes, Note{sig.Claim.Session, noteText(&out)})
+		}
+	}
+	return all
+}

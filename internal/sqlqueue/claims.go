@@ -1,0 +1,347 @@
+package sqlqueue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+// Enter implements driver.Store.
+func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
+	if err := c.Check(); err != nil {
+		return driver.Status{}, fmt.Errorf("enter: %w", err)
+	}
+	sent := time.Now()
+	st, err := call(ctx, s, func(w *work) (driver.Status, error) { return w.enter(&c, sent) })
+	if err != nil {
+		if _, ok := err.(*driver.LimitError); ok {
+			return driver.Status{}, err
+		}
+		return driver.Status{}, s.failed("enter", c.Name, err)
+	}
+	return st, nil
+}
+
+func (w *work) enter(c *driver.Claim, sent time.Time) (st driver.Status, err error) {
+	s := w.s
+	text, err := fresh(c, s.channel())
+	if err != nil {
+		return st, err
+	}
+	stamp := newStamp()
+	token, old, err := s.Dialect.Enter(w.ctx, s.DB, c.Name, text, stamp)
+	if err != nil {
+		return st, err
+	}
+	if token != 0 {
+		st = driver.Status{State: driver.Holding, Token: token, Deadline: driver.Deadline(sent, c.TTL)}
+		if c.Units == c.Limit {
+			st.Spare = queue.Spare
+		}
+		row := Row{Name: c.Name, Stamp: stamp}
+		s.own.put(c.ID, c.Name, c.TTL, &st, &row, &soleness{ends: queue.Micros(c.TTL)}, s.channel() != "")
+		s.heldSome()
+		return st, nil
+	}
+	if err := w.alive(); err != nil {
+		return st, err
+	}
+	if !c.Try {
+		s.own.expect(c.ID, c.Name, c.TTL)
+		s.post.begin()
+	}
+	var row *Row
+	var q *queue.Queue
+	err = w.change(c.Name, old, func(now *queue.Queue, o *queue.Op, r *Row) (bool, error) {
+		state, err := o.Enter(now, queue.Claim{
+			ID: c.ID, Session: s.channel(), Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
+		}, c.Limit, queue.Micros(c.TTL), c.Try)
+		st, q, row = now.Status(c.ID, state, o.Now, sent, c.TTL), now, r
+		return state == driver.Holding || state == driver.Waiting, queue.NameLimit(err, c.Name)
+	})
+	if err != nil {
+		if !c.Try {
+			s.own.forget(c.ID)
+		}
+		return driver.Status{}, err
+	}
+	s.note(c.ID, c.Name, c.TTL, &st, q, row)
+	return st, nil
+}
+
+// note notes what became of a claim.
+func (s *Store) note(id, name string, ttl time.Duration, st *driver.Status, q *queue.Queue, row *Row) {
+	c := q.Find(id)
+	var sole *soleness
+	if c != nil && c.Holding() && !c.Lingering && len(q.Claims) == 1 && q.Declared == 0 {
+		sole = &soleness{ends: c.Expires - row.Since, used: c.Used}
+	}
+	s.own.put(id, name, ttl, st, row, sole, c != nil && c.Session != "" && c.Session == s.channel())
+	if st.State == driver.Holding {
+		s.heldSome()
+	}
+}
+
+// heldSome lets the looking goroutine know that there is something to look
+// for, if nobody pushes.
+func (s *Store) heldSome() {
+	if s.post.idle.Load() && !s.post.up.Load() {
+		s.post.wake()
+	}
+}
+
+// Wait implements driver.Store.
+func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
+	if err := r.Check(); err != nil {
+		return driver.Status{}, fmt.Errorf("wait: %w", err)
+	}
+	if err := s.alive(ctx); err != nil {
+		return driver.Status{}, s.failed("wait for", r.Name, err)
+	}
+	s.post.begin()
+	for {
+		st, news := s.own.take(r.ID)
+		if st != nil {
+			return *st, nil
+		}
+		if news != nil { // else nothing is known of it, and what comes from now on is not enough
+			if !s.post.up.Load() {
+				s.post.wake()
+			}
+			select {
+			case <-news:
+			case <-ctx.Done():
+				return driver.Status{}, s.failed("wait for", r.Name, ctx.Err())
+			case <-s.ctx.Done():
+				return driver.Status{}, s.failed("wait for", r.Name, driver.ErrClosed)
+			}
+			if st := s.own.taken(r.ID); st != nil {
+				return *st, nil
+			}
+		}
+		if st, err := s.see(ctx, r); err != nil || st.State != driver.Waiting {
+			return st, err
+		}
+	}
+}
+
+// see answers the status of a claim without renewing it.
+func (s *Store) see(ctx context.Context, r driver.Ref) (driver.Status, error) {
+	st, err := call(ctx, s, func(w *work) (st driver.Status, err error) {
+		var row *Row
+		var q *queue.Queue
+		err = w.change(r.Name, nil, func(now *queue.Queue, o *queue.Op, at *Row) (bool, error) {
+			o.Look(now)
+			st, q, row = now.Status(r.ID, now.State(r.ID), o.Now, noTime, 0), now, at
+			return false, nil
+		})
+		if err == nil {
+			s.note(r.ID, r.Name, time.Minute, &st, q, row)
+		}
+		return st, err
+	})
+	if err != nil {
+		return driver.Status{}, s.failed("wait for", r.Name, err)
+	}
+	return st, nil
+}
+
+// Leave implements driver.Store.
+func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
+	if err := r.Check(); err != nil {
+		return driver.Gone, fmt.Errorf("leave: %w", err)
+	}
+	was, err := call(ctx, s, func(w *work) (driver.State, error) { return w.leave(&r) })
+	if err != nil {
+		return driver.Gone, s.failed("leave", r.Name, err)
+	}
+	return was, nil
+}
+
+func (w *work) leave(r *driver.Ref) (was driver.State, err error) {
+	s := w.s
+	if s.sweep.due() {
+		w.after = func(ctx context.Context) { s.sweep.run(ctx, s, r.Name) }
+	}
+	if stamp, how := s.own.alone(r.ID); stamp != 0 && r.Linger == 0 {
+		left, err := s.Dialect.Leave(w.ctx, s.DB, r.Name, stamp, how.ends, max(how.used, r.Used), newStamp())
+		if err != nil {
+			return driver.Gone, err
+		}
+		if left {
+			s.own.forget(r.ID)
+			return driver.Holding, nil
+		}
+	}
+	if err := w.alive(); err != nil {
+		return driver.Gone, err
+	}
+	err = w.change(r.Name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
+		was = o.Leave(q, r.ID, r.Used, queue.Micros(r.Linger))
+		return was != driver.Gone, nil
+	})
+	if err == nil {
+		s.own.forget(r.ID)
+	}
+	return was, err
+}
+
+// Resize implements driver.Store.
+func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.Status, error) {
+	if err := cmp.Or(r.Check(), driver.CheckUnits(units)); err != nil {
+		return driver.Status{}, fmt.Errorf("resize: %w", err)
+	}
+	st, err := call(ctx, s, func(w *work) (st driver.Status, err error) {
+		err = w.change(r.Name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
+			state := o.Resize(q, r.ID, units, r.Used)
+			st = q.Status(r.ID, state, o.Now, noTime, 0)
+			// Time alone may have granted it a moment before.
+			return state == driver.Holding || state == driver.Refused, nil
+		})
+		return st, err
+	})
+	if err != nil {
+		return driver.Status{}, s.failed("resize", r.Name, err)
+	}
+	return st, nil
+}
+
+// Break implements driver.Store.
+func (s *Store) Break(ctx context.Context, name string) ([]driver.Entry, error) {
+	if err := driver.CheckName(name); err != nil {
+		return nil, fmt.Errorf("break: %w", err)
+	}
+	broken, err := call(ctx, s, func(w *work) (broken []driver.Entry, err error) {
+		err = w.change(name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
+			broken = nil
+			for _, c := range o.Break(q) {
+				broken = append(broken, c.Entry(o.Now))
+			}
+			return len(broken) > 0, nil
+		})
+		return broken, err
+	})
+	if err != nil {
+		return nil, s.failed("break", name, err)
+	}
+	return broken, nil
+}
+
+// SetLimit implements driver.Store.
+func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) error {
+	if err := cmp.Or(driver.CheckName(name), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
+		return fmt.Errorf("set limit: %w", err)
+	}
+	_, err := call(ctx, s, func(w *work) (struct{}, error) {
+		return struct{}{}, w.change(name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
+			return true, queue.NameLimit(o.SetLimit(q, was, limit), name)
+		})
+	})
+	if _, ok := err.(*driver.LimitError); ok {
+		return err
+	}
+	if err != nil {
+		return s.failed("set limit of", name, err)
+	}
+	return nil
+}
+
+// Ask implements driver.Store.
+func (s *Store) Ask(ctx context.Context, name string) error {
+	if err := driver.CheckName(name); err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	_, err := call(ctx, s, func(w *work) (struct{}, error) {
+		return struct{}{}, w.change(name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
+			o.Ask(q)
+			return false, nil
+		})
+	})
+	if err != nil {
+		return s.failed("ask for", name, err)
+	}
+	return nil
+}
+
+// Inspect implements driver.Store.
+func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
+	if err := driver.CheckName(name); err != nil {
+		return driver.Queue{}, fmt.Errorf("inspect: %w", err)
+	}
+	v, err := call(ctx, s, func(w *work) (v driver.Queue, err error) {
+		err = w.change(name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
+			o.Look(q)
+			v = q.View(name, o.Now)
+			return false, nil
+		})
+		return v, err
+	})
+	if err != nil {
+		return driver.Queue{Name: name}, s.failed("inspect", name, err)
+	}
+	return v, nil
+}
+
+// page is how many rows List reads at a time.
+const page = 200
+
+// List implements driver.Store.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+	return func(yield func(driver.Queue, error) bool) {
+		if err := s.alive(ctx); err != nil {
+			yield(driver.Queue{}, s.failed("list names with prefix", prefix, err))
+			return
+		}
+		if prefix != "" && driver.CheckName(prefix) != nil {
+			return // no name begins like that
+		}
+		from, after := prefix, false
+		for {
+			rows, err := call(ctx, s, func(w *work) ([]Row, error) {
+				return s.Dialect.Page(w.ctx, s.DB, from, after, page)
+			})
+			if err != nil {
+				yield(driver.Queue{}, s.failed("list names with prefix", prefix, err))
+				return
+			}
+			for i := range rows {
+				r := &rows[i]
+				if !strings.HasPrefix(r.Name, prefix) {
+					return
+				}
+				v, err := s.view(ctx, r)
+				if err == nil && len(v.Claims) == 0 {
+					continue
+				}
+				if !yield(v, err) || err != nil {
+					return
+				}
+			}
+			if len(rows) < page {
+				return
+			}
+			from, after = rows[len(rows)-1].Name, true
+		}
+	}
+}
+
+// view is what Inspect answers, of a row that was read; without a statement
+// unless time has granted something.
+func (s *Store) view(ctx context.Context, r *Row) (driver.Queue, error) {
+	q, err := r.queue()
+	if err != nil {
+		return driver.Queue{}, s.failed("inspect", r.Name, err)
+	}
+	o := queue.Op{Now: r.Now}
+	o.Look(q)
+	if len(o.Signals) > 0 {
+		return s.Inspect(ctx, r.Name)
+	}
+	return q.View(r.Name, r.Now), nil
+}

@@ -1,0 +1,156 @@
+// Package sqlqueue is a driver.Store on a database: one row per queue, in which
+// package queue's rules are run. What differs between databases is a Dialect.
+//
+// # How a row is changed
+//
+// Every writing gives the row a new random stamp. Entering an empty queue, and
+// leaving one in which nobody else is, are one statement each. All else loads
+// the row with the database's time, runs the rule here, and saves the row if its
+// stamp is still the one that was loaded: two statements, one commit. If it is
+// not, the row is locked and done in a transaction, so that nobody starves.
+//
+// A time that was loaded is a little old when the row is saved; that errs to the
+// safe side. A claim's life, counted from it, ends no earlier than its owner
+// believes, who counts from before the request. What seems not to have run out
+// yet runs out with the next operation. Tokens rise by the row's last one
+// whatever the time. And if anybody else, with a later time, has changed the row
+// in between, the stamp is another.
+package sqlqueue
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Conn is a database, or a transaction on it.
+type Conn interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Row is a queue as it is stored.
+type Row struct {
+	Name string
+	Now  int64 // the database's time, in microseconds, when it was read
+	// Stamp is new with each writing; 0: there is no such row.
+	Stamp int64
+	// Last is the queue's.
+	Last int64
+	// Since, if not 0, says that the row was written by Enter: its one claim has
+	// arrived and was granted then, its token is Last, and its Expires counts
+	// from there. So one statement can write a claim whose times the
+	// database alone knows.
+	Since int64
+	// Body is the queue as JSON, or "" if it is not in use.
+	Body string
+	// Asked counts how often holders were told that they are wanted: for those
+	// who see that only by looking.
+	Asked int64
+}
+
+// Change is a writing of a row.
+type Change struct {
+	Row         // as it is to be, with its new stamp; Since is 0
+	Was   int64 // the stamp that it must have for that; 0: there must be no row
+	Notes []Note
+}
+
+// Note is a message to a channel, sent if and when the change is committed.
+type Note struct{ Channel, Text string }
+
+// Seen is a row as it was seen last.
+type Seen struct {
+	Name  string
+	Stamp int64
+}
+
+// Value is a record as it is stored.
+type Value struct {
+	Version int64
+	Data    []byte // nil: there is none
+	TTL     int64  // left, in microseconds; 0: for ever
+}
+
+// Fault says what is to be done about an error.
+type Fault int
+
+const (
+	Unknown Fault = iota // nothing is known: it may pass
+	Again                // the database undid the statement in favour of another's: try again
+	Lasting              // it stays until somebody changes something
+	NoTable              // Lasting: the tables are not there
+)
+
+// Dialect is how a database is talked to. Names have been checked.
+type Dialect interface {
+	// Engine is the prefix of errors.
+	Engine() string
+
+	// Enter writes body into the row of name, if it is empty or not there, with
+	// Since the time, and answers Last, which is the token; else 0, and the row
+	// if that came along.
+	Enter(ctx context.Context, c Conn, name, body string, stamp int64) (token int64, old *Row, err error)
+	// Leave empties the row if it has the stamp was, and Since+expires is still
+	// to come. Last becomes used at the least.
+	Leave(ctx context.Context, c Conn, name string, was, expires, used, stamp int64) (bool, error)
+
+	// Load reads a row; with lock it stays locked until the end of the
+	// transaction, if it is there.
+	Load(ctx context.Context, c Conn, name string, lock bool) (Row, error)
+	// LoadAll reads those that are there.
+	LoadAll(ctx context.Context, c Conn, names []string) ([]Row, error)
+	// Changed reads those that have another stamp.
+	Changed(ctx context.Context, c Conn, seen []Seen) ([]Row, error)
+	// Page reads up to n rows in order of their names, those that are not in
+	// use left out: names from on, or after it.
+	Page(ctx context.Context, c Conn, from string, after bool, n int) ([]Row, error)
+	// Save writes a row, and reports whether it did.
+	Save(ctx context.Context, c Conn, ch *Change) (bool, error)
+	// SaveAll writes those rows that it can, in order of their names and in one
+	// commit, and answers their names. They have no Notes, and no Was of 0.
+	SaveAll(ctx context.Context, db *sql.DB, chs []Change) (map[string]bool, error)
+
+	// LoadValue reads the record, without its Data if it has version known.
+	LoadValue(ctx context.Context, c Conn, name string, known int64) (Value, error)
+	// SwapValue writes the record if it has version was, 0: if there is none, and
+	// answers its new version; else 0. ttl is in microseconds, 0: for ever.
+	// Channel is told the name.
+	SwapValue(ctx context.Context, c Conn, name string, was int64, data []byte, ttl int64, channel string) (int64, error)
+
+	// Old reads up to n rows in order of their names, those after a name; those
+	// whose Last is younger than queue.Keep with a Body that is no queue's.
+	Old(ctx context.Context, c Conn, after string, n int) ([]Row, error)
+	// Remove removes those that still have their stamps.
+	Remove(ctx context.Context, c Conn, rows []Seen) error
+	// SweepValues looks at up to n records, those after a name, removes those
+	// that nobody needs any more, and answers where to go on, or "".
+	SweepValues(ctx context.Context, c Conn, after string, n int) (string, error)
+
+	// Version answers the version of the tables.
+	Version(ctx context.Context, c Conn) (int64, error)
+	// Create creates the tables that are not there.
+	Create(ctx context.Context, db *sql.DB) error
+
+	// Fault says what kind of error that is, and a hint for people, or "".
+	Fault(err error) (Fault, string)
+}
+
+// Scan reads all rows of a query.
+func Scan[T any](rows *sql.Rows, err error, scan func(*T) []any) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []T
+	for rows.Next() {
+		var v T
+		if err := rows.Scan(scan(&v)...); err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return all, rows.Close()
+}

@@ -1,0 +1,248 @@
+package sqlqueue
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+var noTime time.Time
+
+// own is a claim that was entered, renewed or waited for through this store.
+type own struct {
+	name    string
+	expires time.Time // by then it has run out, or was renewed
+	state   driver.State
+
+	seen, asked int64 // the row's stamp and count when the claim was seen there last
+
+	// sole: in the row with that stamp it holds, and nobody else is there.
+	sole bool
+	ends int64 // Dialect.Leave's expires, if sole
+	used int64 // highest token it is known to have used, if sole
+
+	// While it waits.
+	grant *driver.Status // once it is known
+	// floor: it waited in a row whose last token this was. What tells of a grant
+	// with no later one speaks of an earlier claim of that id: one whose entering
+	// was answered with an error, and that ran out before it was entered again.
+	floor  int64
+	news   chan struct{} // closed on news; nil while nobody waits for any
+	rung   bool          // there was news since it was looked for
+	pushed bool          // the row has this store's channel for it
+	ahead  int
+	moved  time.Time // when it last moved up, or began to wait
+	next   time.Time // when to look next
+}
+
+// registry is the claims of a store, by id.
+type registry struct {
+	mu      sync.Mutex
+	claims  map[string]*own
+	waiters map[string]*own // those with news
+	limit   int             // size at which to look for those that have run out
+	heldAt  time.Time       // when to look at holding claims next
+}
+
+const forgetful = 64
+
+// get answers the claim, which is there from now on; the lock is held.
+func (g *registry) get(id, name string, ttl time.Duration) *own {
+	now := time.Now()
+	e := g.claims[id]
+	if e == nil {
+		if g.claims == nil {
+			g.claims = make(map[string]*own)
+		}
+		if len(g.claims) >= max(g.limit, forgetful) {
+			maps.DeleteFunc(g.claims, func(_ string, e *own) bool { return e.news == nil && e.expires.Before(now) })
+			g.limit = 2 * len(g.claims)
+		}
+		e = &own{name: name}
+		g.claims[id] = e
+	}
+	if end := now.Add(ttl + time.Second); end.After(e.expires) {
+		e.expires = end
+	}
+	return e
+}
+
+// expect makes room for news of a claim that may be told of before the answer to
+// Enter is there. What is known of an earlier one of that id is void.
+func (g *registry) expect(id, name string, ttl time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.get(id, name, ttl)
+	e.state, e.grant, e.sole = driver.Gone, nil, false
+}
+
+// put notes what an operation has answered about a claim; of one that holds
+// alone, how. pushed tells whether the row has this store's channel for it.
+func (g *registry) put(id, name string, ttl time.Duration, st *driver.Status, row *Row, sole *soleness, pushed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch st.State {
+	case driver.Waiting:
+		e := g.get(id, name, ttl)
+		e.floor = max(e.floor, row.Last)
+		if e.grant == nil || e.grant.Token <= e.floor { // else a message was faster
+			e.saw(st, row, pushed)
+		}
+	case driver.Holding:
+		e := g.get(id, name, ttl)
+		g.ring(id, e)
+		e.state, e.grant, e.seen, e.asked, e.pushed = driver.Holding, nil, row.Stamp, row.Asked, pushed
+		e.sole = sole != nil
+		if e.sole {
+			e.ends, e.used = sole.ends, sole.used
+		}
+	default:
+		g.drop(id)
+	}
+}
+
+// saw notes where a waiting claim stands.
+func (e *own) saw(st *driver.Status, row *Row, pushed bool) {
+	now := time.Now()
+	if e.state != driver.Waiting || st.Ahead != e.ahead {
+		e.moved = now
+		e.next = now.Add(firstLook)
+	}
+	e.state, e.ahead, e.seen, e.asked, e.pushed = driver.Waiting, st.Ahead, row.Stamp, row.Asked, pushed
+	e.sole, e.grant = false, nil
+}
+
+// soleness is what leaving by one statement needs to know.
+type soleness struct{ ends, used int64 }
+
+// alone answers the row's stamp if the claim holds alone in it.
+func (g *registry) alone(id string) (was int64, how soleness) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e := g.claims[id]; e != nil && e.sole {
+		return e.seen, soleness{e.ends, e.used}
+	}
+	return 0, how
+}
+
+// nudge lets who waits for the claim, or is about to, look for it; the lock is
+// held.
+func (g *registry) nudge(id string, e *own) {
+	e.rung = true
+	g.ring(id, e)
+}
+
+// doubt lets who waits for the claim look for it: nobody knows what became of it.
+func (g *registry) doubt(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e := g.claims[id]; e != nil {
+		g.nudge(id, e)
+	}
+}
+
+// ring wakes who waits for news of the claim; the lock is held.
+func (g *registry) ring(id string, e *own) {
+	if e.news != nil {
+		close(e.news)
+		e.news = nil
+		delete(g.waiters, id)
+	}
+}
+
+func (g *registry) drop(id string) {
+	if e := g.claims[id]; e != nil {
+		g.ring(id, e)
+		delete(g.claims, id)
+	}
+}
+
+// forget ends the interest in a claim, and reports whether there was any.
+func (g *registry) forget(id string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, ok := g.claims[id]
+	g.drop(id)
+	return ok
+}
+
+// granted notes a grant that was told, and reports whether the claim is known to
+// have waited.
+func (g *registry) granted(id string, st driver.Status) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.claims[id]
+	if e == nil || e.state == driver.Holding || st.Token <= e.floor {
+		return false
+	}
+	waited := e.state == driver.Waiting // else put decides whether that is this claim
+	e.state, e.grant, e.sole = driver.Holding, &st, false
+	g.ring(id, e)
+	return waited
+}
+
+// wanted notes that others wait for what the claim holds, and reports whether
+// it is known.
+func (g *registry) wanted(id string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.claims[id]
+	if e != nil {
+		e.sole = false
+	}
+	return e != nil
+}
+
+// doubtAll is doubt for all claims that wait or are being entered.
+func (g *registry) doubtAll() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, e := range g.claims {
+		if e.state != driver.Holding {
+			g.nudge(id, e)
+		}
+	}
+}
+
+// take answers the grant of a claim, once, if it was told; else, of one that
+// waits and needs not be looked for, a channel that is closed on news.
+func (g *registry) take(id string) (*driver.Status, <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.claims[id]
+	switch {
+	case e == nil:
+		return nil, nil
+	case e.grant != nil:
+		st := e.grant
+		e.grant = nil
+		return st, nil
+	case e.state != driver.Waiting, e.rung:
+		e.rung = false
+		return nil, nil
+	}
+	if e.news == nil {
+		e.news = make(chan struct{})
+		if g.waiters == nil {
+			g.waiters = make(map[string]*own)
+		}
+		g.waiters[id] = e
+	}
+	return nil, e.news
+}
+
+// taken answers the grant of a claim, once, if it was told; if not, it is looked
+// for.
+func (g *registry) taken(id string) *driver.Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.claims[id]
+	if e == nil {
+		return nil
+	}
+	st := e.grant
+	e.grant, e.rung = nil, false
+	return st
+}

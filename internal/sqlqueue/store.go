@@ -1,0 +1,263 @@
+package sqlqueue
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+const (
+	// SchemaVersion is that of the tables.
+	SchemaVersion = 1
+
+	// grace is how long a statement may go on beyond its caller's context.
+	grace = 250 * time.Millisecond
+	// afterMost bounds what is done after a call.
+	afterMost = 5 * time.Second
+	// attempts at what the database undid in favour of others.
+	attempts = 50
+)
+
+// Config is what a store is made of.
+type Config struct {
+	DB      *sql.DB
+	Dialect Dialect
+	Create  bool   // the tables, if they are not there
+	Missing string // what to do where they are not
+	// Listen calls message for what comes on the channels, as soon as it can has
+	// called up, until ctx ends or it fails. With driver.ErrUnsupported, or if
+	// nil: nothing can be pushed.
+	Listen  func(ctx context.Context, channels []string, up func(), message func(channel, text string)) error
+	Channel string       // of this store
+	Records string       // channel on which all are told of records
+	Close   func() error // what the store opened; may be nil
+}
+
+// Store is a driver.Store on a database.
+type Store struct {
+	Config
+	own   registry
+	post  post
+	sweep sweeper
+
+	ctx   context.Context // ends when the store is closed
+	work  tracker
+	stop  func() error
+	ready atomic.Bool // the tables are there, and of the right version
+}
+
+// New makes a store. It does no I/O.
+func New(c Config) *Store {
+	s := &Store{Config: c}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s.ctx = ctx
+	s.post.init(s)
+	s.stop = sync.OnceValue(func() error {
+		cancel(driver.ErrClosed)
+		s.work.stop()
+		if s.Config.Close != nil {
+			return s.Config.Close()
+		}
+		return nil
+	})
+	return s
+}
+
+// Close implements driver.Store. Claims stay until they run out.
+func (s *Store) Close() error { return s.stop() }
+
+// tracker waits for goroutines, and starts no more once it is stopped.
+type tracker struct {
+	mu      sync.Mutex
+	stopped bool
+	group   sync.WaitGroup
+}
+
+func (t *tracker) start(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped {
+		return false
+	}
+	t.group.Go(f)
+	return true
+}
+
+func (t *tracker) stop() {
+	t.mu.Lock()
+	t.stopped = true
+	t.mu.Unlock()
+	t.group.Wait()
+}
+
+// alive answers why nothing is to be done any more.
+func (s *Store) alive(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.ctx.Err() != nil {
+		return driver.ErrClosed
+	}
+	return nil
+}
+
+// work is one operation: its caller's context, and that of its statements, which
+// outlives the other by the grace.
+type work struct {
+	s      *Store
+	caller context.Context
+	ctx    context.Context
+	bare   bool                  // do without the tables
+	after  func(context.Context) // to be done when the caller has its answer
+}
+
+// call runs f. No further statement is sent once the caller's
+// context has ended, but one that is under way has a moment to be answered: most
+// drivers break it off by closing the connection, and then nobody knows whether
+// it was carried out, or still will be.
+func call[T any](ctx context.Context, s *Store, f func(*work) (T, error)) (v T, err error) {
+	return callOn(ctx, s, false, f)
+}
+
+func callOn[T any](ctx context.Context, s *Store, bare bool, f func(*work) (T, error)) (v T, err error) {
+	if err := s.alive(ctx); err != nil {
+		return v, err
+	}
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })()
+	w := &work{s: s, caller: ctx, ctx: inner, bare: bare}
+	err = w.run(func() (err error) {
+		v, err = f(w)
+		return err
+	})
+	if err != nil {
+		if ended := s.alive(ctx); ended != nil {
+			err = ended // else a driver's word for that
+		}
+		var none T
+		return none, err
+	}
+	if w.after != nil {
+		s.work.start(func() {
+			ctx, cancel := context.WithTimeout(s.ctx, afterMost)
+			defer cancel()
+			w.after(ctx)
+		})
+	}
+	return v, nil
+}
+
+// run runs f, again where the database undid it in favour of others.
+func (w *work) run(f func() error) error {
+	for n := 1; ; n++ {
+		err := w.s.prepare(w)
+		if err == nil {
+			err = f()
+		}
+		if err == nil || w.alive() != nil {
+			return err
+		}
+		if fault, _ := w.s.Dialect.Fault(err); fault != Again || n >= attempts {
+			return w.s.explain(err)
+		}
+		pause(w.caller, time.Duration(min(n, 20))*time.Millisecond)
+	}
+}
+
+// alive answers why no further statement is to be sent.
+func (w *work) alive() error { return w.s.alive(w.caller) }
+
+// locked runs f in a transaction.
+func (w *work) locked(f func(Conn) error) error {
+	tx, err := w.s.DB.BeginTx(w.ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := f(tx); err != nil {
+		tx.Rollback()
+		return err
+	}
+	return tx.Commit()
+}
+
+// prepare sees to the tables, once.
+func (s *Store) prepare(w *work) error {
+	if w.bare || s.ready.Load() {
+		return nil
+	}
+	version, err := s.Dialect.Version(w.ctx, s.DB)
+	if err != nil {
+		fault, _ := s.Dialect.Fault(err)
+		if fault != NoTable || !s.Create {
+			return err
+		}
+		if err := s.Dialect.Create(w.ctx, s.DB); err != nil {
+			return fmt.Errorf("create the tables: %w", err)
+		}
+		version, err = s.Dialect.Version(w.ctx, s.DB)
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case version > SchemaVersion:
+		return driver.Permanent(fmt.Errorf("the tables are of version %d, and this program knows %d: use a newer one", version, SchemaVersion))
+	case version < SchemaVersion:
+		return driver.Permanent(fmt.Errorf("the tables are of version %d, and this program needs %d: %s", version, SchemaVersion, s.Missing))
+	}
+	s.ready.Store(true)
+	return nil
+}
+
+// CreateSchema creates the tables that are not there.
+func (s *Store) CreateSchema(ctx context.Context) error {
+	_, err := callOn(ctx, s, true, func(w *work) (struct{}, error) { return struct{}{}, s.Dialect.Create(w.ctx, s.DB) })
+	if err != nil {
+		return fmt.Errorf("%s: create the tables: %w", s.Dialect.Engine(), err)
+	}
+	return nil
+}
+
+// explain marks what lasts, and says what to do.
+func (s *Store) explain(err error) error {
+	fault, hint := s.Dialect.Fault(err)
+	if fault == NoTable {
+		s.ready.Store(false)
+		hint = s.Missing
+	}
+	if hint != "" {
+		err = fmt.Errorf("%w (%s)", err, hint)
+	}
+	if fault == Lasting || fault == NoTable {
+		return driver.Permanent(err)
+	}
+	return err
+}
+
+// failed says what was tried on what.
+func (s *Store) failed(what, name string, err error) error {
+	return fmt.Errorf("%s: %s %q: %w", s.Dialect.Engine(), what, name, err)
+}
+
+// pause waits for about d.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d/2 + rand.N(d+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// newStamp answers a number that no row has had: 62 random bits.
+func newStamp() int64 { return rand.Int64()>>1 + 1 }
+
+var _ driver.Store = (*Store)(nil)

@@ -1,0 +1,136 @@
+// Package mysql makes a store for pawl of a MySQL URL, with the driver
+// github.com/go-sql-driver/mysql.
+package mysql
+
+import (
+	"database/sql"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	driversql "github.com/go-sql-driver/mysql"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/mysqlstore"
+)
+
+const (
+	connections = 16 // of a store at the most
+	idle        = time.Minute
+)
+
+// Open makes a store on the database that a URL names, with up to 16 connections
+// of its own. It does no I/O: a server that does not answer shows with the first
+// call. o may be nil.
+//
+//	mysql://[user[:password]@]host[:port]/database[?parameter=value&…]
+//	mysql://[user[:password]@]/database?socket=/path/to/socket
+//
+// The port is 3306 if there is none. The parameters are those of the driver (tls,
+// timeout, readTimeout, …), and
+//
+//	prefix=NAME    of the tables; overrides Options.Prefix
+//	create=true    create the tables if they are not there
+func Open(rawURL string, o *mysqlstore.Options) (*mysqlstore.Store, error) {
+	config, opts, err := parse(rawURL, o)
+	if err != nil {
+		return nil, err
+	}
+	connector, err := driversql.NewConnector(config)
+	if err != nil {
+		return nil, fmt.Errorf("%w mysql URL: %w", driver.ErrInvalid, err)
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	db.SetConnMaxIdleTime(idle)
+	opts.Close = db.Close
+	s, err := mysqlstore.New(db, opts)
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// parse reads a URL; its errors never show the password.
+func parse(rawURL string, o *mysqlstore.Options) (*driversql.Config, *mysqlstore.Options, error) {
+	fail := func(format string, a ...any) (*driversql.Config, *mysqlstore.Options, error) {
+		return nil, nil, fmt.Errorf("%w mysql URL: %s", driver.ErrInvalid, fmt.Sprintf(format, a...))
+	}
+	const form = "it must look like mysql://[user[:password]@]host[:port]/database"
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return fail("it cannot be read; in user and password, write other than letters and digits as %%XX")
+	}
+	database := strings.TrimPrefix(u.Path, "/")
+	if u.Scheme != "mysql" || u.Opaque != "" || u.Fragment != "" || strings.Contains(database, "/") {
+		return fail(form)
+	}
+	if database == "" {
+		return fail("no database: " + form)
+	}
+	params, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return fail("its parameters cannot be read; write other than letters and digits as %%XX")
+	}
+	opts := mysqlstore.Options{}
+	if o != nil {
+		opts = *o
+	}
+	if v := params.Get("create"); v != "" {
+		if opts.Create, err = strconv.ParseBool(v); err != nil {
+			return fail("parameter create is %q: it is true or false", v)
+		}
+	}
+	if v := params.Get("prefix"); v != "" {
+		opts.Prefix = v
+	}
+	socket := params.Get("socket")
+	for _, name := range []string{"create", "prefix", "socket"} {
+		params.Del(name)
+	}
+	if (socket == "") == (u.Host == "") {
+		return fail("either a host or a socket: " + form)
+	}
+	// The driver reads parameters from its own form only.
+	dsn := "/"
+	if len(params) > 0 {
+		dsn += "?" + params.Encode()
+	}
+	config, err := driversql.ParseDSN(dsn)
+	if err != nil {
+		return fail("%v", err)
+	}
+	for name := range config.Params { // what the driver does not know it would SET
+		return fail("parameter %q is not known to the driver", name)
+	}
+	// Whatever the server's default is: what a statement answers must last.
+	config.Params = map[string]string{"autocommit": "1"}
+	config.User, config.DBName = u.User.Username(), database
+	config.Passwd, _ = u.User.Password()
+	config.Net, config.Addr = "tcp", u.Host
+	switch {
+	case socket != "":
+		config.Net, config.Addr = "unix", socket
+	case u.Port() == "":
+		config.Addr = net.JoinHostPort(u.Hostname(), "3306")
+	}
+	if config.TLSConfig == "true" && config.TLS != nil {
+		config.TLS.ServerName = u.Hostname()
+	}
+	if config.Timeout == 0 {
+		config.Timeout = 10 * time.Second
+	}
+	config.Logger = quiet{}
+	return config, &opts, nil
+}
+
+// quiet keeps the driver from writing to the program's standard error what calls
+// answer as errors anyway.
+type quiet struct{}
+
+func (quiet) Print(...any) {}

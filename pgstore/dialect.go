@@ -1,0 +1,368 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/pawl-go/pawl/internal/queue"
+	"github.com/pawl-go/pawl/internal/sqlqueue"
+)
+
+// now is the database's time in microseconds, not that of the transaction's
+// beginning.
+const now = `(extract(epoch from clock_timestamp()) * 1000000)::bigint`
+
+// dialect is PostgreSQL. Parameters are text, bigint and bytea only, and cast, so
+// that every driver and every way to send a query knows what they are.
+type dialect struct {
+	queues, records, version string // tables, quoted
+	name, schema             string // plain, and quoted
+
+	enter, again, leave, load, lock, loadAll, changed, pageFrom, pageAfter string
+	save, saveNotes, insert, saveAll                                       string
+	value, create, swap                                                    string
+	old, remove, sweepLook, sweepValues                                    string
+
+	// known: the last claim that entered an empty queue found its row there, so
+	// the next one may.
+	known atomic.Bool
+}
+
+const columns = "q.name, q.stamp, q.last, q.since, q.body, q.asked"
+
+func newDialect(schema string) *dialect {
+	d := &dialect{name: schema, schema: quote(schema)}
+	d.queues, d.records, d.version = d.schema+".queues", d.schema+".records", d.schema+".version"
+	fill := func(s string) string {
+		return strings.NewReplacer("QUEUES", d.queues, "RECORDS", d.records, "NOW", now, "COLUMNS", columns).Replace(s)
+	}
+	// Nothing is inserted where the row is seen to be in use: to try would lock
+	// it, which is a commit. Where it came into use a moment ago the WHERE at the
+	// end refuses.
+	d.enter = fill(`WITH old AS MATERIALIZED (SELECT COLUMNS FROM QUEUES q WHERE q.name = $1::text),
+new AS (
+	INSERT INTO QUEUES AS q (name, last, since, body, stamp)
+	SELECT $1::text, t.now, t.now, $2::text, $3::bigint FROM (SELECT NOW AS now) t
+	WHERE NOT EXISTS (SELECT FROM old WHERE old.body <> '')
+	ON CONFLICT (name) DO UPDATE
+	SET last = greatest(q.last + 1, excluded.last), since = excluded.since, body = excluded.body, stamp = excluded.stamp
+	WHERE q.body = ''
+	RETURNING q.last)
+SELECT NOW, new.last, coalesce(q.name, ''), coalesce(q.stamp, 0), coalesce(q.last, 0), coalesce(q.since, 0), coalesce(q.body, ''), coalesce(q.asked, 0)
+FROM (VALUES (1)) one LEFT JOIN new ON true LEFT JOIN old q ON true`)
+	// The same for a row that is there and empty: less to plan and to run.
+	d.again = fill(`UPDATE QUEUES q SET last = greatest(q.last + 1, t.now), since = t.now, body = $2::text, stamp = $3::bigint
+FROM (SELECT NOW AS now) t WHERE q.name = $1::text AND q.body = '' RETURNING q.last`)
+	d.leave = fill(`UPDATE QUEUES SET last = greatest(last, $2::bigint), since = 0, body = '', stamp = $3::bigint
+WHERE name = $1::text AND stamp = $4::bigint AND since + $5::bigint > NOW`)
+	d.load = fill(`SELECT NOW, COLUMNS FROM QUEUES q WHERE q.name = $1::text`)
+	d.lock = d.load + ` FOR UPDATE`
+	d.loadAll = fill(`SELECT NOW, COLUMNS FROM QUEUES q WHERE q.name IN (SELECT json_array_elements_text($1::text::json))`)
+	d.changed = fill(`SELECT NOW, COLUMNS FROM json_to_recordset($1::text::json) AS s(name text, stamp bigint)
+JOIN QUEUES q ON q.name = s.name AND q.stamp <> s.stamp`)
+	const inUse = `SELECT NOW, COLUMNS FROM QUEUES q WHERE q.name %s $1::text AND q.body <> '' ORDER BY q.name LIMIT $2::bigint`
+	d.pageFrom, d.pageAfter = fill(fmt.Sprintf(inUse, ">=")), fill(fmt.Sprintf(inUse, ">"))
+	d.save = fill(`UPDATE QUEUES SET last = $2::bigint, since = 0, body = $3::text, asked = $4::bigint, stamp = $5::bigint
+WHERE name = $1::text AND stamp = $6::bigint`)
+	// A note is "CHANNEL TEXT", one a line.
+	d.saveNotes = `WITH new AS (` + d.save + ` RETURNING 1)
+SELECT pg_notify(split_part(n.note, ' ', 1), substr(n.note, strpos(n.note, ' ') + 1)) IS NULL
+FROM new, unnest(string_to_array($7::text, chr(10))) AS n(note)`
+	d.insert = fill(`INSERT INTO QUEUES (name, last, since, body, asked, stamp)
+VALUES ($1::text, $2::bigint, 0, $3::text, $4::bigint, $5::bigint) ON CONFLICT (name) DO NOTHING`)
+	// Locked in order of their names first: so two of these cannot deadlock.
+	d.saveAll = fill(`WITH n AS MATERIALIZED (
+	SELECT * FROM json_to_recordset($1::text::json) AS n(name text, was bigint, last bigint, body text, asked bigint, stamp bigint)),
+mine AS MATERIALIZED (
+	SELECT q.name FROM QUEUES q WHERE (q.name, q.stamp) IN (SELECT n.name, n.was FROM n) ORDER BY q.name FOR UPDATE)
+UPDATE QUEUES q SET last = n.last, since = 0, body = n.body, asked = n.asked, stamp = n.stamp
+FROM n WHERE q.name = n.name AND q.stamp = n.was AND q.name IN (SELECT mine.name FROM mine)
+RETURNING q.name`)
+
+	const live = "value IS NOT NULL AND (expires = 0 OR expires > NOW)"
+	d.value = fill(`SELECT version, CASE WHEN version = $2::bigint THEN NULL ELSE encode(value, 'hex') END,
+	CASE WHEN expires = 0 THEN 0 ELSE greatest(expires - NOW, 1) END
+FROM RECORDS WHERE name = $1::text AND ` + live)
+	notify := ` SELECT new.version, pg_notify($5::text, $1::text) IS NULL FROM new`
+	// What was deleted stays for a while without a value, so that its versions
+	// do not come again.
+	d.create = fill(`WITH new AS (INSERT INTO RECORDS AS r (name, version, value, expires)
+	SELECT $1::text, t.now, $3::bytea, CASE WHEN $4::bigint = 0 THEN 0 ELSE t.now + $4::bigint END FROM (SELECT NOW AS now) t
+	WHERE $2::bigint = 0
+	ON CONFLICT (name) DO UPDATE SET version = greatest(r.version + 1, excluded.version), value = excluded.value, expires = excluded.expires
+	WHERE NOT (r.value IS NOT NULL AND (r.expires = 0 OR r.expires > excluded.version))
+	RETURNING version)` + notify)
+	d.swap = fill(`WITH new AS (UPDATE RECORDS SET version = greatest(version + 1, NOW), value = $3::bytea,
+	expires = CASE WHEN $4::bigint = 0 THEN 0 ELSE NOW + $4::bigint END
+	WHERE name = $1::text AND version = $2::bigint AND ` + live + ` RETURNING version)` + notify)
+
+	d.old = fill(fmt.Sprintf(`SELECT NOW, q.name, q.stamp, q.last, q.since, CASE WHEN q.last < NOW - %d THEN q.body ELSE '-' END, q.asked
+FROM QUEUES q WHERE q.name > $1::text ORDER BY q.name LIMIT $2::bigint`, queue.Keep))
+	// What is locked is in use.
+	d.remove = fill(`WITH n AS MATERIALIZED (SELECT * FROM json_to_recordset($1::text::json) AS n(name text, stamp bigint)),
+mine AS MATERIALIZED (
+	SELECT q.name FROM QUEUES q WHERE (q.name, q.stamp) IN (SELECT n.name, n.stamp FROM n) ORDER BY q.name FOR UPDATE SKIP LOCKED)
+DELETE FROM QUEUES q USING n WHERE q.name = n.name AND q.stamp = n.stamp AND q.name IN (SELECT mine.name FROM mine)`)
+	idle := fmt.Sprintf("((value IS NULL OR expires <> 0 AND expires <= NOW) AND version < NOW - %d)", queue.Keep)
+	d.sweepLook = fill(`SELECT t.name, t.idle FROM (SELECT name, ` + idle + ` AS idle FROM RECORDS WHERE name > $1::text ORDER BY name LIMIT $2::bigint) t`)
+	d.sweepValues = fill(`DELETE FROM RECORDS WHERE name IN (
+	SELECT name FROM RECORDS WHERE name IN (SELECT json_array_elements_text($1::text::json)) AND ` + idle + ` ORDER BY name FOR UPDATE SKIP LOCKED)`)
+	return d
+}
+
+func (d *dialect) Engine() string { return "postgres" }
+
+func cells(r *sqlqueue.Row) []any {
+	return []any{&r.Now, &r.Name, &r.Stamp, &r.Last, &r.Since, &r.Body, &r.Asked}
+}
+
+func (d *dialect) Enter(ctx context.Context, c sqlqueue.Conn, name, body string, stamp int64) (int64, *sqlqueue.Row, error) {
+	type entered struct {
+		token sql.NullInt64
+		row   sqlqueue.Row
+	}
+	if d.known.Load() {
+		rows, err := c.QueryContext(ctx, d.again, name, body, stamp)
+		tokens, err := sqlqueue.Scan(rows, err, func(token *int64) []any { return []any{token} })
+		if err != nil {
+			return 0, nil, err
+		}
+		if len(tokens) == 0 { // in use, or not there: the caller looks
+			d.known.Store(false)
+			return 0, nil, nil
+		}
+		return tokens[0], nil, nil
+	}
+	rows, err := c.QueryContext(ctx, d.enter, name, body, stamp)
+	all, err := sqlqueue.Scan(rows, err, func(e *entered) []any {
+		r := &e.row
+		return []any{&r.Now, &e.token, &r.Name, &r.Stamp, &r.Last, &r.Since, &r.Body, &r.Asked}
+	})
+	if err != nil || len(all) == 0 {
+		return 0, nil, err
+	}
+	e := &all[0]
+	if !e.token.Valid && e.row.Stamp == 0 {
+		return 0, nil, nil // somebody was faster to insert it
+	}
+	if e.token.Valid && e.row.Stamp != 0 {
+		d.known.Store(true)
+	}
+	return e.token.Int64, &e.row, nil
+}
+
+func (d *dialect) Leave(ctx context.Context, c sqlqueue.Conn, name string, was, expires, used, stamp int64) (bool, error) {
+	return changed(c.ExecContext(ctx, d.leave, name, used, stamp, was, expires))
+}
+
+func changed(r sql.Result, err error) (bool, error) {
+	if err != nil {
+		return false, err
+	}
+	n, err := r.RowsAffected()
+	return n > 0, err
+}
+
+func (d *dialect) Load(ctx context.Context, c sqlqueue.Conn, name string, lock bool) (sqlqueue.Row, error) {
+	query := d.load
+	if lock {
+		query = d.lock
+	}
+	rows, err := c.QueryContext(ctx, query, name)
+	all, err := sqlqueue.Scan(rows, err, cells)
+	if err == nil && len(all) == 0 {
+		rows, err = c.QueryContext(ctx, "SELECT "+now)
+		all, err = sqlqueue.Scan(rows, err, func(r *sqlqueue.Row) []any { r.Name = name; return []any{&r.Now} })
+	}
+	if err == nil && len(all) == 0 {
+		err = sql.ErrNoRows
+	}
+	if err != nil {
+		return sqlqueue.Row{}, err
+	}
+	return all[0], nil
+}
+
+func (d *dialect) LoadAll(ctx context.Context, c sqlqueue.Conn, names []string) ([]sqlqueue.Row, error) {
+	text, err := json.Marshal(names)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := c.QueryContext(ctx, d.loadAll, string(text))
+	return sqlqueue.Scan(rows, err, cells)
+}
+
+func (d *dialect) Changed(ctx context.Context, c sqlqueue.Conn, seen []sqlqueue.Seen) ([]sqlqueue.Row, error) {
+	text, err := stamps(seen)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := c.QueryContext(ctx, d.changed, text)
+	return sqlqueue.Scan(rows, err, cells)
+}
+
+// stamps writes names and stamps as JSON.
+func stamps(seen []sqlqueue.Seen) (string, error) {
+	type row struct {
+		Name  string `json:"name"`
+		Stamp int64  `json:"stamp"`
+	}
+	all := make([]row, len(seen))
+	for i, s := range seen {
+		all[i] = row(s)
+	}
+	text, err := json.Marshal(all)
+	return string(text), err
+}
+
+func (d *dialect) Page(ctx context.Context, c sqlqueue.Conn, from string, after bool, n int) ([]sqlqueue.Row, error) {
+	query := d.pageFrom
+	if after {
+		query = d.pageAfter
+	}
+	rows, err := c.QueryContext(ctx, query, from, int64(n))
+	return sqlqueue.Scan(rows, err, cells)
+}
+
+func (d *dialect) Save(ctx context.Context, c sqlqueue.Conn, ch *sqlqueue.Change) (bool, error) {
+	args := []any{ch.Name, ch.Last, ch.Body, ch.Asked, ch.Stamp}
+	if ch.Was == 0 { // a claim in a queue that was not there concerns nobody else
+		return changed(c.ExecContext(ctx, d.insert, args...))
+	}
+	args = append(args, ch.Was)
+	if len(ch.Notes) == 0 {
+		return changed(c.ExecContext(ctx, d.save, args...))
+	}
+	notes := make([]string, len(ch.Notes))
+	for i, n := range ch.Notes {
+		notes[i] = n.Channel + " " + n.Text
+	}
+	rows, err := c.QueryContext(ctx, d.saveNotes, append(args, strings.Join(notes, "\n"))...)
+	sent, err := sqlqueue.Scan(rows, err, func(b *bool) []any { return []any{b} })
+	return len(sent) > 0, err
+}
+
+func (d *dialect) SaveAll(ctx context.Context, db *sql.DB, chs []sqlqueue.Change) (map[string]bool, error) {
+	type row struct {
+		Name  string `json:"name"`
+		Was   int64  `json:"was"`
+		Last  int64  `json:"last"`
+		Body  string `json:"body"`
+		Asked int64  `json:"asked"`
+		Stamp int64  `json:"stamp"`
+	}
+	all := make([]row, len(chs))
+	for i := range chs {
+		ch := &chs[i]
+		all[i] = row{ch.Name, ch.Was, ch.Last, ch.Body, ch.Asked, ch.Stamp}
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := db.QueryContext(ctx, d.saveAll, string(text))
+	names, err := sqlqueue.Scan(rows, err, func(s *string) []any { return []any{s} })
+	saved := make(map[string]bool, len(names))
+	for _, name := range names {
+		saved[name] = true
+	}
+	return saved, err
+}
+
+func (d *dialect) LoadValue(ctx context.Context, c sqlqueue.Conn, name string, known int64) (sqlqueue.Value, error) {
+	// In hexadecimal, for not every driver reads each bytea_output.
+	type row struct {
+		sqlqueue.Value
+		hex sql.NullString
+	}
+	rows, err := c.QueryContext(ctx, d.value, name, known)
+	all, err := sqlqueue.Scan(rows, err, func(r *row) []any { return []any{&r.Version, &r.hex, &r.TTL} })
+	if err != nil || len(all) == 0 {
+		return sqlqueue.Value{}, err
+	}
+	v := all[0].Value
+	if all[0].hex.Valid {
+		v.Data, err = hex.DecodeString(all[0].hex.String)
+	}
+	return v, err
+}
+
+func (d *dialect) SwapValue(ctx context.Context, c sqlqueue.Conn, name string, was int64, data []byte, ttl int64, channel string) (int64, error) {
+	query := d.swap
+	if was == 0 {
+		query = d.create
+	}
+	var value any // nil of no type is NULL to every driver
+	if data != nil {
+		value = data
+	}
+	var ignored bool
+	rows, err := c.QueryContext(ctx, query, name, was, value, ttl, channel)
+	all, err := sqlqueue.Scan(rows, err, func(version *int64) []any { return []any{version, &ignored} })
+	if err != nil || len(all) == 0 {
+		return 0, err
+	}
+	return all[0], nil
+}
+
+func (d *dialect) Old(ctx context.Context, c sqlqueue.Conn, after string, n int) ([]sqlqueue.Row, error) {
+	rows, err := c.QueryContext(ctx, d.old, after, int64(n))
+	return sqlqueue.Scan(rows, err, cells)
+}
+
+func (d *dialect) Remove(ctx context.Context, c sqlqueue.Conn, rows []sqlqueue.Seen) error {
+	text, err := stamps(rows)
+	if err != nil {
+		return err
+	}
+	_, err = c.ExecContext(ctx, d.remove, text)
+	return err
+}
+
+func (d *dialect) SweepValues(ctx context.Context, c sqlqueue.Conn, after string, n int) (next string, err error) {
+	type row struct {
+		name string
+		idle bool
+	}
+	rows, err := c.QueryContext(ctx, d.sweepLook, after, int64(n))
+	all, err := sqlqueue.Scan(rows, err, func(r *row) []any { return []any{&r.name, &r.idle} })
+	if err != nil {
+		return "", err
+	}
+	var idle []string
+	for _, r := range all {
+		if r.idle {
+			idle = append(idle, r.name)
+		}
+	}
+	if len(all) == n {
+		next = all[n-1].name
+	}
+	if len(idle) == 0 {
+		return next, nil
+	}
+	text, err := json.Marshal(idle)
+	if err != nil {
+		return "", err
+	}
+	_, err = c.ExecContext(ctx, d.sweepValues, string(text))
+	return next, err
+}
+
+func (d *dialect) Version(ctx context.Context, c sqlqueue.Conn) (int64, error) {
+	rows, err := c.QueryContext(ctx, "SELECT version FROM "+d.version)
+	all, err := sqlqueue.Scan(rows, err, func(v *int64) []any { return []any{v} })
+	if err != nil {
+		return 0, err
+	}
+	if len(all) != 1 {
+		return 0, errors.New(d.version + " has not one row")
+	}
+	return all[0], nil
+}

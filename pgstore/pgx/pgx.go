@@ -1,0 +1,195 @@
+// Package pgx makes a store for pawl of a PostgreSQL URL, with the pgx driver.
+package pgx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/pgstore"
+)
+
+const (
+	connections = 16 // of a store at the most, beside the one that listens
+	idle        = time.Minute
+	// The listening connection is tried after so long without a word: a dead one
+	// says nothing.
+	silence = 10 * time.Second
+	answer  = 5 * time.Second
+)
+
+// Open makes a store on the database that a URL names, with connections of its
+// own: up to 16, and one to listen. It does no I/O: a server that does not answer
+// shows with the first call. o may be nil; its Listen is set.
+//
+//	postgres://[user[:password]@]host[:port][,host…]/database[?parameter=value&…]
+//
+// Of several hosts, the one that can be written to is used, unless
+// target_session_attrs says otherwise: a replica knows an older state, and has
+// another clock. The parameters are those of pgx and PostgreSQL (sslmode,
+// connect_timeout, default_query_exec_mode, …), and
+//
+//	schema=NAME    of the tables; overrides Options.Schema
+//	create=true    create the tables if they are not there
+//	listen=false   do not listen
+//
+// Through a pooler in transaction mode, add default_query_exec_mode=exec. No
+// notification comes through a pooler, so the store does not listen there.
+func Open(rawURL string, o *pgstore.Options) (*pgstore.Store, error) {
+	config, opts, err := parse(rawURL, o)
+	if err != nil {
+		return nil, err
+	}
+	db := stdlib.OpenDB(*config)
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	db.SetConnMaxIdleTime(idle)
+	opts.Close = db.Close
+	s, err := pgstore.New(db, opts)
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// parse reads a URL; its errors never show the password.
+func parse(rawURL string, o *pgstore.Options) (*pgx.ConnConfig, *pgstore.Options, error) {
+	fail := func(format string, a ...any) (*pgx.ConnConfig, *pgstore.Options, error) {
+		return nil, nil, fmt.Errorf("%w postgres URL: %s", driver.ErrInvalid, fmt.Sprintf(format, a...))
+	}
+	scheme, _, _ := strings.Cut(rawURL, ":")
+	if scheme != "postgres" && scheme != "postgresql" {
+		return fail("it must look like postgres://[user[:password]@]host[:port]/database")
+	}
+	opts := pgstore.Options{}
+	if o != nil {
+		opts = *o
+	}
+	// Several hosts with ports are no URL to package url: only the parameters are.
+	base, query, _ := strings.Cut(rawURL, "?")
+	params, err := url.ParseQuery(query)
+	if err != nil {
+		return fail("its parameters cannot be read; write other than letters and digits as %%XX")
+	}
+	listen := true
+	for name, to := range map[string]*bool{"create": &opts.Create, "listen": &listen} {
+		if v := params.Get(name); v != "" {
+			if *to, err = strconv.ParseBool(v); err != nil {
+				return fail("parameter %s is %q: it is true or false", name, v)
+			}
+		}
+		params.Del(name)
+	}
+	if v := params.Get("schema"); v != "" {
+		opts.Schema = v
+	}
+	params.Del("schema")
+	if len(params) > 0 {
+		base += "?" + params.Encode()
+	}
+	config, err := pgx.ParseConfig(base)
+	if err != nil {
+		return fail("%s", reason(err))
+	}
+	// A replica's word is old, and its clock another: of several servers, the one
+	// that can be written to counts.
+	if config.ValidateConnect == nil && !params.Has("target_session_attrs") && several(config) {
+		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	// In a database of another encoding one name must not be two, depending on
+	// the client.
+	config.RuntimeParams["client_encoding"] = "UTF8"
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "pawl"
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = 10 * time.Second
+	}
+	if listen && opts.Listen == nil {
+		opts.Listen = Listen(config)
+	}
+	if !listen {
+		opts.Listen = nil
+	}
+	return config, &opts, nil
+}
+
+// several tells whether the URL names several servers.
+func several(config *pgx.ConnConfig) bool {
+	return slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool {
+		return f.Host != config.Host || f.Port != config.Port // else the same with another sslmode
+	})
+}
+
+// reason answers what pgx says is wrong with a URL, without the URL.
+func reason(err error) string {
+	if inner := errors.Unwrap(err); inner != nil {
+		if _, ok := errors.AsType[*url.Error](inner); !ok {
+			return inner.Error()
+		}
+	}
+	return "it cannot be read; in user and password, write other than letters and digits as %XX"
+}
+
+// Listen answers an [pgstore.Options.Listen] that connects as config says, for
+// those who bring their own database to [pgstore.New]. Through a pooler it
+// answers driver.ErrUnsupported.
+func Listen(config *pgx.ConnConfig) func(context.Context, []string, func(), func(channel, payload string)) error {
+	return func(ctx context.Context, channels []string, up func(), message func(channel, payload string)) error {
+		c, err := pgx.ConnectConfig(ctx, config.Copy())
+		if err != nil {
+			return err
+		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			c.Close(ctx)
+		}()
+		// A pooler has numbers of its own for its connections. In transaction mode it
+		// would take LISTEN, and then pass nothing on.
+		var pid uint32
+		if err := c.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+			return err
+		}
+		if pid != c.PgConn().PID() {
+			return fmt.Errorf("listen through a pooler: %w", driver.ErrUnsupported)
+		}
+		for _, channel := range channels {
+			if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+				return err
+			}
+		}
+		up()
+		for {
+			wait, cancel := context.WithTimeout(ctx, silence)
+			n, err := c.WaitForNotification(wait)
+			cancel()
+			switch {
+			case err == nil:
+				message(n.Channel, n.Payload)
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case errors.Is(err, context.DeadlineExceeded):
+				ping, cancel := context.WithTimeout(ctx, answer)
+				err = c.Ping(ping)
+				cancel()
+				if err != nil {
+					return fmt.Errorf("the listening connection is dead: %w", err)
+				}
+			default:
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// attempt is a request to put a claim on a lease of this store's, which has not
+// been answered. It may be carried out later, and then the claim would live as
+// long as the lease does, which is for others' sake.
+//
+// So each such request compares the lease's bar, a key on that lease, and to
+// change the bar is to refuse all requests that are still on their way (those
+// that are waited for are sent again). That happens when the claim leaves, or its
+// time is over.
+type attempt struct {
+	lease   *lease
+	expires time.Time
+}
+
+// attempting notes an attempt before it is sent; first: there is no other
+// unanswered one.
+func (s *Store) attempting(ctx context.Context, id claimID, l *lease, expires time.Time) (first bool, err error) {
+	s.mu.Lock()
+	a := s.tried[id]
+	s.mu.Unlock()
+	if a != nil && a.lease != l {
+		if err := s.raiseBar(ctx, a.lease); err != nil {
+			return false, err
+		}
+		a = nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a != nil {
+		expires = later(expires, a.expires)
+	}
+	s.tried[id] = &attempt{l, expires}
+	s.dueAt(expires)
+	return a == nil, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// answered notes that the claim's attempts are known to be over.
+func (s *Store) answered(id claimID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.tried, id)
+	s.vacate(id)
+}
+
+func (s *Store) unanswered(id claimID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tried[id] != nil
+}
+
+// barred is the comparison that goes with each attempt on a lease.
+func (s *Store) barred(l *lease) clientv3.Cmp {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := s.keys.bar(l.id)
+	if l.bar == "" {
+		return absent(key)
+	}
+	return clientv3.Compare(clientv3.Value(key), "=", l.bar)
+}
+
+// raiseBar refuses all attempts on the lease that have not arrived.
+func (s *Store) raiseBar(ctx context.Context, l *lease) error {
+	bar := time.Now().Format(time.RFC3339Nano)
+	_, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpPut(s.keys.bar(l.id), bar, clientv3.WithLease(l.id))}, nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case errors.Is(err, errNoLease):
+		s.dropLocked(l)
+		return nil
+	case err != nil:
+		// The bar may be another now, or become so, and this one would be refused
+		// everything: new claims take a new lease.
+		if s.leases[l.seconds] == l {
+			delete(s.leases, l.seconds)
+		}
+		return err
+	}
+	l.bar = bar
+	return nil
+}
+
+// errBarred: it is not known what the bar of a lease is.
+var errBarred = errors.New("the lease takes no new claims")
+
+// open tells whether the lease takes new claims.
+func (s *Store) open(l *lease) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leases[l.seconds] == l
+}
+
+// abandon sees to it that no attempt of the claim is carried out any more.
+func (s *Store) abandon(ctx context.Context, id claimID) error {
+	s.mu.Lock()
+	a := s.tried[id]
+	s.mu.Unlock()
+	if a == nil {
+		return nil
+	}
+	return s.raiseBar(ctx, a.lease)
+}
+
+// cleanUp ends an attempt whose claim's time is over.
+func (s *Store) cleanUp(ctx context.Context, id claimID, a *attempt) error {
+	if err := s.raiseBar(ctx, a.lease); err != nil {
+		return err
+	}
+	q, err := s.look(ctx, id.name)
+	if err != nil {
+		return err
+	}
+	for i := range q.members {
+		m := &q.members[i]
+		s.mu.Lock()
+		t := s.claims[id]
+		if t != nil && t.key == m.key && t.create == m.create && m.lease == a.lease.id {
+			t.lease = a.lease // the request that put it there went without an answer
+		}
+		known := s.tried[id] != a || t != nil && t.key == m.key
+		s.mu.Unlock()
+		if known || m.ID != id.id || m.lease != a.lease.id {
+			continue
+		}
+		if _, err := s.txn(ctx, []clientv3.Cmp{m.same()}, []clientv3.Op{clientv3.OpDelete(m.key)}, nil); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tried[id] == a {
+		delete(s.tried, id)
+		s.vacate(id)
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package etcdstore
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Resize implements driver.Store.
+func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.Status, error) {
+	if err := cmp.Or(r.Check(), driver.CheckUnits(units)); err != nil {
+		return driver.Status{}, fmt.Errorf("etcd: resize %q: %w", r.Name, err)
+	}
+	c, err := s.begin(ctx, fmt.Sprintf("resize %q", r.Name))
+	if err != nil {
+		return driver.Status{}, err
+	}
+	defer c.end()
+	st, err := s.resize(c, r, units)
+	return st, s.failed(c, err)
+}
+
+func (s *Store) resize(ctx context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
+	if err := s.expire(ctx, r.Name, r.ID); err != nil {
+		return st, err
+	}
+	for {
+		q, err := s.look(ctx, r.Name)
+		if err != nil {
+			return st, err
+		}
+		m := q.find(r.ID)
+		switch {
+		case m == nil || m.Lingering:
+			return st, nil
+		case m.state == driver.Waiting:
+			return q.status(r.ID, driver.Waiting, time.Now()), nil
+		case units == m.Units, r.Used != 0 && r.Used < m.token: // the same again, or late
+			return q.status(r.ID, driver.Holding, time.Now()), nil
+		case units > m.Units && q.used()-m.Units+units > q.limit:
+			return q.status(r.ID, driver.Refused, time.Now()), nil
+		}
+		var w *writing
+		if units > m.Units {
+			// It gets ahead of all who wait, so they are marked.
+			if w, err = s.overtakeAll(ctx, q); err != nil {
+				return st, err
+			}
+			if w.q != q { // that took more than one transaction
+				q = w.q
+				if m = q.find(r.ID); m == nil || m.state != driver.Holding || q.used()-m.Units+units > q.limit {
+					continue
+				}
+			}
+			c := m.claim
+			c.Units, c.Alone = units, units == q.limit
+			w.grant(m, c)
+		} else {
+			base, err := s.epoch(ctx)
+			if err != nil {
+				return st, err
+			}
+			w = s.write(q, base)
+			w.cmps = []clientv3.Cmp{m.same()} // who has come meanwhile does not matter
+			c := m.claim
+			c.Units, c.Alone, c.Used = units, false, max(c.Used, usedAbove(m.token, r.Used))
+			w.put(m, c)
+		}
+		q, wrote, err := w.try(ctx)
+		if err != nil {
+			return st, err
+		}
+		if q, err = s.settle(ctx, q); err != nil {
+			return st, err
+		}
+		if m := q.find(r.ID); wrote && m != nil {
+			s.noticed(q, m)
+			return q.status(r.ID, m.state, time.Now()), nil
+		}
+	}
+}
+
+// usedAbove is used if that says more than the token of the grant.
+func usedAbove(token, used int64) int64 {
+	if used > token {
+		return used
+	}
+	return 0
+}
+
+// SetLimit implements driver.Store.
+func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) error {
+	if err := cmp.Or(driver.CheckName(name), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
+		return fmt.Errorf("etcd: set limit: %w", err)
+	}
+	c, err := s.begin(ctx, fmt.Sprintf("set limit of %q", name))
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	return s.failed(c, s.setLimit(c, name, was, limit))
+}
+
+// setLimit writes the limit, and with it all claims that are there: those that
+// hold do so whatever the limit, and those that wait get tokens of their own, for
+// the order in which they are granted may be another than that in which they
+// came. Who watches only the claim in front hears of it by that, too.
+func (s *Store) setLimit(ctx context.Context, name string, was, limit int64) error {
+	key := s.keys.limit(name)
+	for {
+		q, err := s.look(ctx, name)
+		if err != nil {
+			return err
+		}
+		if q.limit == 0 {
+			q.limit, q.declared = was, was
+		}
+		if was != q.limit && was != q.declared {
+			return &driver.LimitError{Name: name, Have: q.limit, Want: was}
+		}
+		base, err := s.epoch(ctx)
+		if err != nil {
+			return err
+		}
+		w := s.write(q, base)
+		for i := range q.members {
+			m := &q.members[i]
+			c := m.claim
+			switch {
+			case len(w.puts) == chunk:
+			case m.state == driver.Waiting && !m.Overtaken:
+				c.Overtaken = true
+				w.put(m, c)
+			case m.state == driver.Holding && m.Token == 0:
+				c.Token, c.Alone = m.token, m.Units == q.limit
+				w.put(m, c)
+			}
+		}
+		last := len(w.puts) < chunk
+		switch {
+		case !last:
+		case limit != q.declared:
+			value, err := json.Marshal(limits{q.declared, limit})
+			if err != nil {
+				return err
+			}
+			w.puts = append(w.puts, clientv3.OpPut(key, string(value)))
+		case q.set != 0:
+			w.puts = append(w.puts, clientv3.OpDelete(key))
+		default:
+			return nil // it is so already
+		}
+		q, wrote, err := w.try(ctx)
+		if err != nil {
+			return err
+		}
+		if wrote && last {
+			_, err := s.settle(ctx, q)
+			return err
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// errNoLease: the lease has ended, and with it what was on it.
+var errNoLease = rpctypes.ErrLeaseNotFound
+
+// lasting are errors that stay until somebody changes the configuration of one
+// side, with what to do.
+var lasting = map[error]string{
+	rpctypes.ErrAuthFailed:       "check user and password",
+	rpctypes.ErrPermissionDenied: "the user needs the permission to read and write pawl's prefix, see package etcdstore",
+	rpctypes.ErrUserEmpty:        "the cluster wants a user and a password",
+	rpctypes.ErrUserNotFound:     "check the user",
+	rpctypes.ErrTooManyOps:       "raise --max-txn-ops to 128 or more",
+	rpctypes.ErrRequestTooLarge:  "the value is larger than --max-request-bytes",
+}
+
+// classify marks errors that repeating cannot mend, and says what to do.
+func classify(err error) error {
+	known := rpctypes.Error(err)
+	for target, hint := range lasting {
+		if errors.Is(known, target) {
+			return driver.Permanent(fmt.Errorf("%w: %s", err, hint))
+		}
+	}
+	text := err.Error()
+	switch {
+	case errors.Is(known, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: compact and defragment the cluster, raise --quota-backend-bytes, then `etcdctl alarm disarm`", err)
+	case status.Code(err) == codes.DeadlineExceeded:
+		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+	case strings.Contains(text, "tls: "), strings.Contains(text, "x509: "):
+		return driver.Permanent(err) // the certificates do not fit
+	}
+	return err
+}
+
+// ended joins why the caller gave up with what was the matter until then.
+func ended(ctxErr, err error) error {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded:
+		return ctxErr
+	}
+	if errors.Is(err, ctxErr) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return ctxErr
+	}
+	return fmt.Errorf("%w: %w", ctxErr, err)
+}

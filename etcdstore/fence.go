@@ -1,0 +1,51 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// ErrNotHeld answers Held for a claim that does not hold.
+var ErrNotHeld = errors.New("the claim does not hold")
+
+// Held answers a condition for transactions in the same cluster: it is true as
+// long as the claim holds, also when the process that asks has been paused since
+// or does not know yet that its lease is lost. This is the strongest fence there
+// is, for data that lives in etcd:
+//
+//	held, err := store.Held(ctx, lease.Name(), lease.Claim())
+//	…
+//	res, err := client.Txn(ctx).If(held).Then(clientv3.OpPut(key, value)).Commit()
+//	// !res.Succeeded: the lock is not held any more, nothing was written
+//
+// claim is what pawl's Lease.Claim answers, or the claim's id. The condition is
+// about the claim: goroutines of one process that pass a lock on among themselves
+// share one. It may stay true for a while after Unlock if the lock has a MinHold.
+// ErrNotHeld: it waits, or is gone.
+func (s *Store) Held(ctx context.Context, name, claim string) (clientv3.Cmp, error) {
+	id, _, _ := strings.Cut(claim, ".")
+	r := driver.Ref{Name: name, ID: id}
+	if err := r.Check(); err != nil {
+		return clientv3.Cmp{}, fmt.Errorf("etcd: held: %w", err)
+	}
+	c, err := s.begin(ctx, fmt.Sprintf("look whether %q is held", name))
+	if err != nil {
+		return clientv3.Cmp{}, err
+	}
+	defer c.end()
+	q, err := s.look(c, name)
+	if err != nil {
+		return clientv3.Cmp{}, s.failed(c, err)
+	}
+	m := q.find(id)
+	if m == nil || m.state != driver.Holding || m.Lingering {
+		return clientv3.Cmp{}, fmt.Errorf("etcd: look whether %q is held: %w", name, ErrNotHeld)
+	}
+	return m.present(), nil
+}

@@ -1,0 +1,103 @@
+package etcdstore
+
+import (
+	"strconv"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// keys makes the keys under a prefix.
+type keys struct{ prefix string }
+
+// Escaping goes byte by byte, so names that begin alike do so escaped as well,
+// and the only slashes in a key are those that are put there here.
+var (
+	escaper   = strings.NewReplacer("%", "%25", "/", "%2F")
+	unescaper = strings.NewReplacer("%25", "%", "%2F", "/")
+)
+
+// queues begins the keys of all queues whose names have that prefix.
+func (k keys) queues(prefix string) string { return k.prefix + "/q/" + escaper.Replace(prefix) }
+
+// queue begins all keys of a name: those of the claims, and its limit.
+func (k keys) queue(name string) string { return k.queues(name) + "/" }
+
+// kind begins the keys of a name's claims with that limit.
+func (k keys) kind(name string, limit int64) string {
+	return k.queue(name) + strconv.FormatInt(limit, 10) + "/"
+}
+
+// claim is the key of a claim. It is not named after the claim's id, which never
+// comes again: etcd remembers each key that there ever was, until it is compacted,
+// and to read a range is to pass by them. See slots.
+func (k keys) claim(name string, limit int64, slot string) string { return k.kind(name, limit) + slot }
+
+// limit is the key of the limit that SetLimit has put in force; it is greater
+// than those of the claims.
+func (k keys) limit(name string) string { return k.queue(name) + "~" }
+
+func (k keys) mailbox(store string) string { return k.prefix + "/m/" + store + "/" }
+
+// mail is the key of the mail about the claim with that key.
+func (k keys) mail(store, claim string) string {
+	return k.mailbox(store) + strings.TrimPrefix(claim, k.prefix+"/q/")
+}
+
+// discard deletes mail that was read as of a revision, unless there is news since:
+// the claim that it is about may be another by now.
+func (k keys) discard(mail string, revision int64) clientv3.Op {
+	return clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(mail), "<", revision+1)},
+		[]clientv3.Op{clientv3.OpDelete(mail)}, nil)
+}
+
+func (k keys) bar(l clientv3.LeaseID) string {
+	return k.prefix + "/b/" + strconv.FormatInt(int64(l), 16)
+}
+
+func (k keys) record(name string) string { return k.prefix + "/r/" + escaper.Replace(name) }
+
+func (k keys) epoch() string { return k.prefix + "/epoch" }
+
+// nameOf answers the name in the key of a queue.
+func (k keys) nameOf(key string) (name string, ok bool) {
+	rest, ok := strings.CutPrefix(key, k.prefix+"/q/")
+	esc, _, found := strings.Cut(rest, "/")
+	return unescaper.Replace(esc), ok && found
+}
+
+// limitOf answers the limit in the key of a claim of name.
+func (k keys) limitOf(name, key string) (limit int64, ok bool) {
+	digits, _, ok := strings.Cut(strings.TrimPrefix(key, k.queue(name)), "/")
+	limit, err := strconv.ParseInt(digits, 10, 64)
+	return limit, ok && err == nil
+}
+
+// ofQueue reads all keys of a name.
+func (k keys) ofQueue(name string) clientv3.Op {
+	return clientv3.OpGet(k.queue(name), clientv3.WithPrefix())
+}
+
+// free holds if the name has neither claims nor a limit that was set.
+func (k keys) free(name string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(k.queue(name)), "=", 0).WithPrefix()
+}
+
+// alike holds if the name has no claims of another limit, and none was set.
+func (k keys) alike(name string, limit int64) []clientv3.Cmp {
+	all, mine := k.queue(name), k.kind(name, limit)
+	return []clientv3.Cmp{
+		clientv3.Compare(clientv3.CreateRevision(all), "=", 0).WithRange(mine),
+		clientv3.Compare(clientv3.CreateRevision(clientv3.GetPrefixRangeEnd(mine)), "=", 0).WithRange(clientv3.GetPrefixRangeEnd(all)),
+	}
+}
+
+// unchanged holds if nothing was put under the name after that revision:
+// claims may have gone since, but none has come, and none has changed.
+func (k keys) unchanged(name string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(k.queue(name)), "<", revision+1).WithPrefix()
+}
+
+func absent(key string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+}

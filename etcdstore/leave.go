@@ -1,0 +1,205 @@
+package etcdstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Leave implements driver.Store. Ref.Used is not needed here: tokens of a claim
+// that holds alone are in a block of their own.
+func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
+	if err := r.Check(); err != nil {
+		return driver.Gone, fmt.Errorf("etcd: leave %q: %w", r.Name, err)
+	}
+	c, err := s.begin(ctx, fmt.Sprintf("leave %q", r.Name))
+	if err != nil {
+		return driver.Gone, err
+	}
+	defer c.end()
+	was, err := s.leave(c, r)
+	return was, s.failed(c, err)
+}
+
+func (s *Store) leave(ctx context.Context, r driver.Ref) (driver.State, error) {
+	if err := s.expire(ctx, r.Name, r.ID); err != nil {
+		return driver.Gone, err
+	}
+	if r.Linger == 0 {
+		if left, err := s.leaveFast(ctx, claimID{r.Name, r.ID}); left || err != nil {
+			return driver.Holding, err
+		}
+	}
+	if err := s.abandon(ctx, claimID{r.Name, r.ID}); err != nil {
+		return driver.Gone, err
+	}
+	for {
+		q, err := s.look(ctx, r.Name)
+		if err != nil {
+			return driver.Gone, err
+		}
+		was, done, err := s.remove(ctx, q, r)
+		if done && err == nil {
+			s.answered(claimID{r.Name, r.ID})
+		}
+		if done || err != nil {
+			return was, err
+		}
+	}
+}
+
+// leaveFast deletes a claim of which is known that it holds, in a slot of this
+// store's, without a comparison: that is a good deal faster than a transaction.
+// Who holds does so until it is deleted. A claim that another store has taken
+// over is deleted, too: see tracked.foreign. Mail about it is deleted when the
+// mailbox is read next.
+func (s *Store) leaveFast(ctx context.Context, id claimID) (left bool, err error) {
+	client, err := s.connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	t := s.claims[id]
+	at, mine := s.slotOf[id]
+	if t == nil || t.status.State != driver.Holding || t.mail > t.revision || s.tried[id] != nil || s.leaves[id] ||
+		!mine || t.key != s.keys.claim(id.name, t.limit, s.slotName(at.number)) {
+		s.mu.Unlock()
+		return false, nil
+	}
+	key := t.key
+	s.leaves[id] = true
+	s.mu.Unlock()
+
+	res, err := client.Delete(ctx, key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.leaves, id)
+	if err != nil {
+		s.spend() // it may arrive yet
+		s.vacate(id)
+		return false, err
+	}
+	left = res.Deleted > 0
+	if left {
+		delete(s.claims, id)
+	}
+	s.vacate(id)
+	return left, nil
+}
+
+// removal deletes a claim of this store's, and the mail about it.
+func (s *Store) removal(key string) []clientv3.Op {
+	return []clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(s.keys.mail(s.id, key))}
+}
+
+// remove takes the claim out of the queue, if it is still as it is in q.
+func (s *Store) remove(ctx context.Context, q *snapshot, r driver.Ref) (was driver.State, done bool, err error) {
+	m := q.find(r.ID)
+	if m == nil {
+		s.forget(r.Name, r.ID)
+		return driver.Gone, true, nil
+	}
+	if m.Lingering { // a repeated Leave
+		return m.state, true, nil
+	}
+	// What the queue is in the moment before tells whether it held.
+	then := []clientv3.Op{s.keys.ofQueue(r.Name)}
+	switch {
+	case r.Linger > 0 && m.state == driver.Holding:
+		l, err := s.newLease(ctx, seconds(r.Linger))
+		if err != nil {
+			return m.state, false, err
+		}
+		c := m.claim
+		c.Lingering, c.TTL = true, seconds(r.Linger)
+		if r.Used > m.token {
+			c.Used = max(c.Used, r.Used)
+		}
+		then = append(then, clientv3.OpPut(m.key, c.encode(), clientv3.WithLease(l)))
+	case m.Store == s.id:
+		then = append(then, s.removal(m.key)...)
+	default:
+		then = append(then, clientv3.OpDelete(m.key))
+	}
+	if m.Store != s.id {
+		then = append(then, clientv3.OpPut(s.keys.mail(m.Store, m.key), check+m.ID, clientv3.WithLease(m.lease)))
+	}
+	res, err := s.txn(ctx, []clientv3.Cmp{m.same()}, then, nil)
+	if err != nil || !res.Succeeded {
+		return driver.Gone, false, err
+	}
+	s.forget(r.Name, r.ID)
+	before, err := s.snapshot(r.Name, res.Responses[0].GetResponseRange().Kvs, res.Header.Revision)
+	if err != nil {
+		return driver.Gone, true, err
+	}
+	if m := before.find(r.ID); m != nil {
+		was = m.state
+	}
+	return was, true, nil
+}
+
+// Break implements driver.Store.
+func (s *Store) Break(ctx context.Context, name string) ([]driver.Entry, error) {
+	if err := driver.CheckName(name); err != nil {
+		return nil, fmt.Errorf("etcd: break: %w", err)
+	}
+	c, err := s.begin(ctx, fmt.Sprintf("break %q", name))
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	broken, err := s.breakUp(c, name)
+	return broken, s.failed(c, err)
+}
+
+// breakUp deletes those who hold when it begins, not who comes after them.
+func (s *Store) breakUp(ctx context.Context, name string) (broken []driver.Entry, err error) {
+	q, err := s.look(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	holders := make(map[string]int64)
+	for i := range q.members {
+		if m := &q.members[i]; m.state == driver.Holding {
+			holders[m.ID] = m.create
+		}
+	}
+	for {
+		var ops []clientv3.Op
+		var entries []driver.Entry
+		for i := range q.members {
+			m := &q.members[i]
+			if holders[m.ID] != m.create || len(ops) == chunk {
+				continue
+			}
+			then := []clientv3.Op{clientv3.OpDelete(m.key)}
+			if !m.Lingering {
+				then = append(then, clientv3.OpPut(s.keys.mail(m.Store, m.key), check+m.ID, clientv3.WithLease(m.lease)))
+			}
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{m.same()}, then, nil))
+			entries = append(entries, m.entry(time.Now()))
+		}
+		if len(ops) == 0 {
+			return broken, nil
+		}
+		res, err := s.txn(ctx, nil, ops, nil)
+		if err != nil {
+			return broken, err
+		}
+		for i, op := range res.Responses {
+			if op.GetResponseTxn().Succeeded {
+				broken = append(broken, entries[i])
+				delete(holders, entries[i].ID)
+			}
+		}
+		// Others may have changed meanwhile.
+		if q, err = s.look(ctx, name); err != nil {
+			return broken, err
+		}
+	}
+}

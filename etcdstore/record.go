@@ -1,0 +1,210 @@
+package etcdstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// The version of a record is the revision in which it was written, counted from
+// the epoch's base: so it does not come again after data was lost.
+
+// Load implements driver.Store.
+func (s *Store) Load(ctx context.Context, name string) (driver.Record, error) {
+	none := driver.Record{Name: name}
+	if err := driver.CheckName(name); err != nil {
+		return none, fmt.Errorf("etcd: load: %w", err)
+	}
+	c, err := s.begin(ctx, fmt.Sprintf("load %q", name))
+	if err != nil {
+		return none, err
+	}
+	defer c.end()
+	r, _, err := s.load(c, name)
+	if err != nil {
+		return none, s.failed(c, err)
+	}
+	return r, nil
+}
+
+func (s *Store) load(ctx context.Context, name string) (r driver.Record, revision int64, err error) {
+	for {
+		if _, err := s.epoch(ctx); err != nil {
+			return r, 0, err
+		}
+		res, err := s.txn(ctx, nil, s.stored(name), nil)
+		if err != nil {
+			return r, 0, err
+		}
+		r, ok, err := s.record(ctx, name, res.Responses)
+		if ok || err != nil {
+			return r, res.Header.Revision, err
+		}
+	}
+}
+
+// stored reads a record, and the epoch it counts from.
+func (s *Store) stored(name string) []clientv3.Op {
+	return []clientv3.Op{clientv3.OpGet(s.keys.record(name)), clientv3.OpGet(s.keys.epoch())}
+}
+
+// record reads what stored has found; not ok: the epoch has ended.
+func (s *Store) record(ctx context.Context, name string, found []*pb.ResponseOp) (r driver.Record, ok bool, err error) {
+	r.Name = name
+	epoch := found[1].GetResponseRange().Kvs
+	if err := s.see(found[1].GetResponseRange()); err != nil || len(epoch) == 0 {
+		return r, false, err
+	}
+	base, err := strconv.ParseInt(string(epoch[0].Value), 10, 64)
+	if err != nil {
+		return r, false, err // not reached: see has read it
+	}
+	kvs := found[0].GetResponseRange().Kvs
+	if len(kvs) == 0 {
+		return r, true, nil
+	}
+	r.Value, r.Version = append([]byte{}, kvs[0].Value...), base+kvs[0].ModRevision
+	if id := clientv3.LeaseID(kvs[0].Lease); id != 0 {
+		left := map[clientv3.LeaseID]time.Duration{id: 0}
+		if err := s.timesToLive(ctx, left); err != nil {
+			return r, false, err
+		}
+		r.TTL = max(time.Millisecond, left[id]) // 0 would mean for ever
+	}
+	return r, true, nil
+}
+
+// CompareAndSwap implements driver.Store. A TTL is rounded up to whole seconds,
+// 2 at least.
+func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
+	if err := r.Check(); err != nil {
+		return driver.Record{}, fmt.Errorf("etcd: compare and swap %q: %w", r.Name, err)
+	}
+	c, err := s.begin(ctx, fmt.Sprintf("compare and swap %q", r.Name))
+	if err != nil {
+		return driver.Record{}, err
+	}
+	defer c.end()
+	got, err := s.swap(c, r)
+	return got, s.failed(c, err)
+}
+
+func (s *Store) swap(ctx context.Context, r driver.Record) (driver.Record, error) {
+	key := s.keys.record(r.Name)
+	for {
+		base, err := s.epoch(ctx)
+		if err != nil {
+			return driver.Record{}, err
+		}
+		as := absent(key)
+		switch revision := r.Version - base; {
+		case r.Version == 0:
+		case revision > 0:
+			as = clientv3.Compare(clientv3.ModRevision(key), "=", revision)
+		default: // no record of this epoch has that version
+			have, _, err := s.load(ctx, r.Name)
+			if err == nil {
+				err = driver.ErrConflict
+			}
+			return have, err
+		}
+		if r.Value == nil && r.Version == 0 {
+			have, _, err := s.load(ctx, r.Name)
+			if err == nil && have.Version != 0 {
+				err = driver.ErrConflict
+			}
+			return have, err
+		}
+		var opts []clientv3.OpOption
+		var lease clientv3.LeaseID
+		if r.TTL > 0 && r.Value != nil {
+			if lease, err = s.newLease(ctx, seconds(r.TTL)); err != nil {
+				return driver.Record{}, err
+			}
+			opts = append(opts, clientv3.WithLease(lease))
+		}
+		write := clientv3.OpPut(key, string(r.Value), opts...)
+		if r.Value == nil {
+			write = clientv3.OpDelete(key)
+		}
+		res, err := s.txn(ctx, []clientv3.Cmp{as, s.keys.since(base)}, []clientv3.Op{clientv3.OpGet(key, clientv3.WithKeysOnly()), write}, s.stored(r.Name))
+		if err != nil {
+			return driver.Record{}, err // the lease ends by itself
+		}
+		if res.Succeeded {
+			if old := res.Responses[0].GetResponseRange().Kvs; len(old) > 0 {
+				s.revoke(ctx, clientv3.LeaseID(old[0].Lease))
+			}
+			if r.Value == nil {
+				return driver.Record{Name: r.Name}, nil
+			}
+			r.Value, r.Version = bytes.Clone(r.Value), base+res.Header.Revision
+			return r, nil
+		}
+		s.revoke(ctx, lease)
+		have, ok, err := s.record(ctx, r.Name, res.Responses)
+		if err != nil {
+			return have, err
+		}
+		if now, err := s.epoch(ctx); ok && err == nil && now == base {
+			return have, driver.ErrConflict
+		}
+	}
+}
+
+// revoke ends the lease of a record that is not on it any more. If that does not
+// succeed the lease ends by itself.
+func (s *Store) revoke(ctx context.Context, id clientv3.LeaseID) {
+	if id == 0 {
+		return
+	}
+	if client, err := s.connect(ctx); err == nil {
+		_, _ = client.Revoke(ctx, id)
+	}
+}
+
+// WaitChange implements driver.Store.
+func (s *Store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
+	none := driver.Record{Name: name}
+	if err := driver.CheckName(name); err != nil {
+		return none, fmt.Errorf("etcd: wait for a change: %w", err)
+	}
+	c, err := s.begin(ctx, fmt.Sprintf("wait for a change of %q", name))
+	if err != nil {
+		return none, err
+	}
+	defer c.end()
+	for {
+		r, err := s.changed(c, name, version)
+		if err != nil {
+			return none, s.failed(c, err)
+		}
+		if r.Version != version {
+			return r, nil
+		}
+	}
+}
+
+// changed waits until the record may be another.
+func (s *Store) changed(ctx context.Context, name string, version int64) (driver.Record, error) {
+	r, revision, err := s.load(ctx, name)
+	if err != nil || r.Version != version {
+		return r, err
+	}
+	err = s.watch(ctx, s.keys.record(name), false, func(w *watched) (bool, error) {
+		if w.created && w.revision == revision {
+			return false, nil
+		}
+		var err error
+		r, revision, err = s.load(ctx, name)
+		return r.Version != version, err
+	})
+	return r, err
+}

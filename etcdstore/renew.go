@@ -1,0 +1,320 @@
+package etcdstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// round is how many queues one transaction reads.
+const round = 100
+
+// Renew implements driver.Store.
+//
+// A round costs one keepalive for each TTL class, if the last one is too old,
+// and, beside it, one reading transaction: the mailbox, which tells what others
+// have done to this store's claims (see mail.go), and up to a hundred queues:
+// those of claims that wait, or are not known here, and of the others in turn, so
+// that what was deleted by hand is found, too. Of the rest is answered what was
+// read last.
+func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
+	r := &renewal{s: s, report: report}
+	for i, ref := range rs {
+		if err := cmp.Or(ref.Check(), driver.CheckTTL(ref.TTL)); err != nil {
+			report(i, driver.Status{}, fmt.Errorf("etcd: renew %q: %w", ref.Name, err))
+			continue
+		}
+		r.refs = append(r.refs, renewing{Ref: ref, index: i})
+	}
+	if len(r.refs) == 0 {
+		return
+	}
+	what := fmt.Sprintf("renew %q", r.refs[0].Name)
+	if n := len(r.refs); n > 1 {
+		what += fmt.Sprintf(" and %d more", n-1)
+	}
+	c, err := s.begin(ctx, what)
+	if err != nil {
+		for i := range r.refs {
+			report(r.refs[i].index, driver.Status{}, err)
+		}
+		return
+	}
+	defer c.end()
+	r.call = c
+	r.run()
+}
+
+// renewal is a Renew under way.
+type renewal struct {
+	*call
+	s      *Store
+	report func(int, driver.Status, error)
+	refs   []renewing
+
+	sent   time.Time
+	leases map[*lease]error
+	queues map[string]*snapshot
+	mail   int64         // the revision as of which the mailbox was read
+	over   []clientv3.Op // delete mail that was read, about claims that are gone
+}
+
+type renewing struct {
+	driver.Ref
+	index int
+	known bool
+	tracked
+	untold bool // a request for it is without an answer
+}
+
+func (r *renewing) claimID() claimID { return claimID{r.Name, r.ID} }
+
+func (r *renewal) answer(ref *renewing, st driver.Status, err error) {
+	r.report(ref.index, st, r.s.failed(r.call, err))
+}
+
+func (r *renewal) run() {
+	r.sent, r.leases, r.queues = time.Now(), make(map[*lease]error), make(map[string]*snapshot)
+	var err error
+	for i := range r.refs {
+		err = cmp.Or(err, r.s.expire(r, r.refs[i].Name, r.refs[i].ID))
+	}
+	if err == nil {
+		for i := range r.refs {
+			ref := &r.refs[i]
+			ref.tracked, ref.known = r.s.known(ref.Name, ref.ID)
+			ref.known = ref.known && ref.lease.seconds >= seconds(ref.TTL)
+			ref.untold = r.s.unanswered(ref.claimID())
+		}
+		var kept sync.WaitGroup
+		kept.Go(r.keep)
+		err = r.read()
+		kept.Wait()
+	}
+	for i := range r.refs {
+		ref := &r.refs[i]
+		if err != nil {
+			r.answer(ref, driver.Status{}, err)
+			continue
+		}
+		st, err := r.renew(ref)
+		r.answer(ref, st, err)
+		if err == nil && st.State == driver.Gone && ref.known {
+			r.over = append(r.over, r.s.keys.discard(r.s.keys.mail(r.s.id, ref.key), r.mail))
+		}
+	}
+	for part := range slices.Chunk(r.over, chunk) {
+		if _, err := r.s.txn(r, nil, part, nil); err != nil {
+			return // its lease ends it
+		}
+	}
+}
+
+// keep keeps the leases of the known claims alive.
+func (r *renewal) keep() {
+	ttls := make(map[*lease]time.Duration)
+	for i := range r.refs {
+		if ref := &r.refs[i]; ref.known {
+			ttls[ref.lease] = max(ttls[ref.lease], ref.TTL)
+		}
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for l, ttl := range ttls {
+		wg.Go(func() {
+			_, err := r.s.keep(r, l, ttl)
+			mu.Lock()
+			defer mu.Unlock()
+			r.leases[l] = err
+		})
+	}
+	wg.Wait()
+}
+
+// read reads the mailbox, and the queues that are to be read.
+func (r *renewal) read() error {
+	names := make([]string, 0, round)
+	rest := make([]*renewing, 0, len(r.refs))
+	for i := range r.refs {
+		ref := &r.refs[i]
+		if !ref.known || ref.status.State != driver.Holding || ref.mail > ref.revision || ref.foreign || ref.untold {
+			names = append(names, ref.Name)
+		} else {
+			rest = append(rest, ref)
+		}
+	}
+	if len(names)+len(rest) > round {
+		// Those first that have something to write, then the oldest.
+		slices.SortStableFunc(rest, func(a, b *renewing) int {
+			if x, y := a.news(), b.news(); x != y {
+				if x {
+					return -1
+				}
+				return 1
+			}
+			return a.checked.Compare(b.checked)
+		})
+	}
+	for _, ref := range rest[:min(len(rest), max(0, round-len(names)))] {
+		names = append(names, ref.Name)
+	}
+	if err := r.readQueues(names, true); err != nil {
+		return err
+	}
+	// What the mail was about.
+	names = names[:0]
+	for i := range r.refs {
+		ref := &r.refs[i]
+		if t, ok := r.s.known(ref.Name, ref.ID); ok && t.mail > t.revision && r.queues[ref.Name] == nil {
+			names = append(names, ref.Name)
+		}
+	}
+	return r.readQueues(names, false)
+}
+
+// news tells whether there is something to write about a claim.
+func (r *renewing) news() bool {
+	return !r.dated || r.Used > max(r.used, r.status.Token)
+}
+
+func (r *renewal) readQueues(names []string, mail bool) error {
+	slices.Sort(names)
+	names = slices.Compact(names)
+	for mail || len(names) > 0 {
+		part := names[:min(len(names), round)]
+		names = names[len(part):]
+		ops := make([]clientv3.Op, 0, len(part)+2)
+		for _, name := range part {
+			ops = append(ops, r.s.keys.ofQueue(name))
+		}
+		if mail {
+			ops = append(ops, r.s.unread(), clientv3.OpGet(r.s.keys.epoch()))
+		}
+		res, err := r.s.txn(r, nil, ops, nil)
+		if err != nil {
+			return err
+		}
+		if mail {
+			mail = false
+			if err := r.s.see(res.Responses[len(part)+1].GetResponseRange()); err != nil {
+				return err
+			}
+			r.mail = res.Header.Revision
+			if err := r.s.readMail(r, res.Responses[len(part)].GetResponseRange(), r.mail); err != nil {
+				return err
+			}
+		}
+		for i, name := range part {
+			q, err := r.s.snapshot(name, res.Responses[i].GetResponseRange().Kvs, res.Header.Revision)
+			if err != nil {
+				return err
+			}
+			r.queues[name] = q
+		}
+	}
+	return nil
+}
+
+// renew answers for one claim after leases were kept and queues were read.
+func (r *renewal) renew(ref *renewing) (st driver.Status, err error) {
+	s, q := r.s, r.queues[ref.Name]
+	if ref.known {
+		if err := r.leases[ref.lease]; err != nil && !errors.Is(err, errNoLease) {
+			return st, err
+		}
+	}
+	if q != nil && q.due() {
+		if q, err = s.settle(r, q); err != nil {
+			return st, err
+		}
+		r.queues[ref.Name] = q
+	}
+	if ref.known && r.leases[ref.lease] == nil {
+		if q != nil {
+			m := q.find(ref.ID)
+			switch {
+			case m == nil || m.Lingering:
+				s.forget(ref.Name, ref.ID)
+				return st, nil
+			case m.lease != ref.lease.id:
+				return s.adopt(r, q, ref.ID, ref.TTL, ref.Used)
+			}
+			s.noticed(q, m)
+			if t, ok := s.known(ref.Name, ref.ID); ok {
+				if err := s.annotate(r, m, ref.Used, t.since); err != nil {
+					return st, err
+				}
+			}
+		}
+		if st, ok := s.extend(ref.claimID(), ref.lease, s.from(ref.lease, r.sent, ref.TTL), ref.TTL); ok {
+			return st, nil
+		}
+	}
+	for {
+		if q == nil || ref.known {
+			if q, err = s.look(r, ref.Name); err != nil {
+				return st, err
+			}
+		}
+		if st, err = s.adopt(r, q, ref.ID, ref.TTL, ref.Used); !errors.Is(err, errNoLease) || r.Err() != nil {
+			return st, err
+		}
+		ref.known = true // look again
+	}
+}
+
+// from answers from when on a ttl counts that was asked for at sent, of a claim
+// on a lease.
+func (s *Store) from(l *lease, sent time.Time, ttl time.Duration) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if from := l.sent.Add(l.ttl() - ttl); from.Before(sent) {
+		return from
+	}
+	return sent
+}
+
+// unread reads the mail that has come since the mailbox was read.
+func (s *Store) unread() clientv3.Op {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return clientv3.OpGet(s.keys.mailbox(s.id), clientv3.WithPrefix(), clientv3.WithMinModRev(s.read+1))
+}
+
+// readMail takes over what the mailbox says as of a revision, and deletes mail
+// about claims that are no longer this store's.
+func (s *Store) readMail(ctx context.Context, r *pb.RangeResponse, revision int64) error {
+	var useless []clientv3.Op
+	s.mu.Lock()
+	byID := make(map[string]*tracked)
+	if len(r.Kvs) > 0 {
+		for id, t := range s.claims {
+			byID[id.id] = t
+		}
+	}
+	for _, kv := range r.Kvs {
+		if t := byID[strings.TrimPrefix(strings.TrimPrefix(string(kv.Value), check), wanted)]; t != nil {
+			t.mail = max(t.mail, kv.ModRevision)
+		} else {
+			useless = append(useless, s.keys.discard(string(kv.Key), kv.ModRevision))
+		}
+	}
+	s.read = max(s.read, revision)
+	s.mu.Unlock()
+	for part := range slices.Chunk(useless, chunk) {
+		if _, err := s.txn(ctx, nil, part, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package etcdstore
+
+import (
+	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// chunk is how many claims one transaction changes; a server allows 128
+// operations, and as many comparisons.
+const chunk = 50
+
+// settle writes the grants that do not follow from the order of arrival: whoever
+// reads a queue in which some are due does. It answers the queue then.
+//
+// Their tokens are drawn from the revision of the snapshot, and written only if
+// nothing has been put under the name since. So two grants never have the same,
+// and no claim has come meanwhile that holds by its revision.
+func (s *Store) settle(ctx context.Context, q *snapshot) (*snapshot, error) {
+	for q.due() {
+		base, err := s.epoch(ctx)
+		if err != nil {
+			return nil, err
+		}
+		w := s.write(q, base)
+		if w.overtake(); len(w.puts) < chunk {
+			for i := range q.members {
+				if m := &q.members[i]; m.state == driver.Holding && m.token == 0 && len(w.puts) < 2*chunk {
+					c := m.claim
+					c.Alone = c.Units == q.limit
+					w.grant(m, c)
+				}
+			}
+		}
+		if q, err = w.commit(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
+}
+
+// writing is a transaction on what a snapshot shows.
+type writing struct {
+	s     *Store
+	q     *snapshot
+	base  int64
+	drawn int64
+	cmps  []clientv3.Cmp
+	puts  []clientv3.Op
+}
+
+func (s *Store) write(q *snapshot, base int64) *writing {
+	w := &writing{s: s, q: q, base: base, cmps: []clientv3.Cmp{s.keys.unchanged(q.name, q.revision), s.keys.since(base)}}
+	if q.set != 0 { // SetLimit may delete it, without another key's changing
+		w.cmps = append(w.cmps, clientv3.Compare(clientv3.ModRevision(s.keys.limit(q.name)), "=", q.set))
+	}
+	return w
+}
+
+// overtake marks claims that wait as overtaken, as many as there is room for.
+func (w *writing) overtake() {
+	for i := range w.q.members {
+		m := &w.q.members[i]
+		if m.state == driver.Waiting && !m.Overtaken && len(w.puts) < chunk {
+			c := m.claim
+			c.Overtaken = true
+			w.put(m, c)
+		}
+	}
+}
+
+// grant writes a claim with the next token.
+func (w *writing) grant(m *member, c claim) {
+	c.Token, c.Overtaken = w.token(), false
+	if c.Granted == 0 {
+		c.Granted = time.Now().UnixMicro()
+	}
+	w.put(m, c)
+}
+
+// token draws one. The first of the block may be a claim's that came with the
+// snapshot's revision.
+func (w *writing) token() int64 {
+	w.drawn++
+	return token(w.base, w.q.revision) + w.drawn
+}
+
+func (w *writing) put(m *member, c claim) {
+	w.cmps = append(w.cmps, m.present())
+	w.puts = append(w.puts, m.put(c))
+}
+
+// commit writes, unless something has come between, and answers the queue then.
+func (w *writing) commit(ctx context.Context) (*snapshot, error) {
+	q, _, err := w.try(ctx)
+	return q, err
+}
+
+// try is commit that tells whether it has written. The grants that are due then
+// are not written.
+func (w *writing) try(ctx context.Context) (*snapshot, bool, error) {
+	read := w.s.keys.ofQueue(w.q.name)
+	res, err := w.s.txn(ctx, w.cmps, append(w.puts, read),
+		[]clientv3.Op{read, clientv3.OpGet(w.s.keys.epoch())})
+	if err != nil {
+		return nil, false, err
+	}
+	n := len(res.Responses)
+	if !res.Succeeded {
+		n--
+		if err := w.s.see(res.Responses[n].GetResponseRange()); err != nil {
+			return nil, false, err
+		}
+	}
+	q, err := w.s.snapshot(w.q.name, res.Responses[n-1].GetResponseRange().Kvs, res.Header.Revision)
+	return q, res.Succeeded, err
+}
+
+// overtakeAll marks all claims that wait as overtaken, but for the last few,
+// which w takes along: what it writes gets ahead of them.
+func (s *Store) overtakeAll(ctx context.Context, q *snapshot) (*writing, error) {
+	for {
+		base, err := s.epoch(ctx)
+		if err != nil {
+			return nil, err
+		}
+		w := s.write(q, base)
+		if w.overtake(); len(w.puts) < chunk {
+			return w, nil
+		}
+		if q, err = w.commit(ctx); err != nil {
+			return nil, err
+		}
+		if q, err = s.settle(ctx, q); err != nil {
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package etcdstore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// lookout is what a waiting claim watches for, after the revision in which the
+// queue was read.
+type lookout struct {
+	revision int64
+	key      string
+	prefix   bool
+
+	// With prefix:
+	own, limit string           // keys
+	front      map[string]int64 // units of those who are in the way, by key
+	need       int64            // of those units must go
+}
+
+// lookout answers what a waiting claim watches for; nil if it does not wait.
+func (s *Store) lookout(q *snapshot, m *member) *lookout {
+	if m.state != driver.Waiting {
+		return nil
+	}
+	o := &lookout{revision: q.revision}
+	if m.limit == 1 && q.set == 0 {
+		// It holds when it is the first: whoever is in front of it goes before.
+		// SetLimit would change that one, unless it was changed already.
+		touched := false
+		for i := range q.members {
+			f := &q.members[i]
+			if f.ID == m.ID {
+				break
+			}
+			o.key, touched = f.key, f.Overtaken || f.Token != 0
+		}
+		if !touched {
+			return o
+		}
+	}
+	// With a greater limit a claim may hold without any event of its own or its
+	// predecessor's, so it must hear of all who go. It counts their units by
+	// itself, and asks the cluster only when as many are gone as it needs.
+	o.key, o.prefix = s.keys.queue(q.name), true
+	o.own, o.limit = m.key, s.keys.limit(q.name)
+	o.front, o.need = make(map[string]int64), m.Units-q.limit
+	front := true
+	for i := range q.members {
+		f := &q.members[i]
+		if f.ID == m.ID {
+			front = false
+			continue
+		}
+		if f.state == driver.Holding || front && !m.Overtake && f.Units <= q.limit {
+			o.front[f.key] = f.Units
+			o.need += f.Units
+		}
+	}
+	return o
+}
+
+// clone answers one that can be used up.
+func (o *lookout) clone() *lookout {
+	if o == nil {
+		return nil
+	}
+	c := *o
+	c.front = maps.Clone(o.front)
+	return &c
+}
+
+// due tells whether one of the events may have changed the claim's state.
+func (o *lookout) due(events []*clientv3.Event) bool {
+	for _, ev := range events {
+		if ev.Kv.ModRevision > o.revision && o.concerns(string(ev.Kv.Key), ev.Type) {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *lookout) concerns(key string, event mvccpb.Event_EventType) bool {
+	if !o.prefix || key == o.own || key == o.limit {
+		return true
+	}
+	units, front := o.front[key]
+	if !front || event == mvccpb.PUT {
+		return front // it has shrunk, or overtaken
+	}
+	delete(o.front, key)
+	o.need -= units
+	return o.need <= 0
+}
+
+// Wait implements driver.Store.
+func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
+	if err := r.Check(); err != nil {
+		return driver.Status{}, fmt.Errorf("etcd: wait: %w", err)
+	}
+	c, err := s.begin(ctx, fmt.Sprintf("wait for %q", r.Name))
+	if err != nil {
+		return driver.Status{}, err
+	}
+	defer c.end()
+	st, err := s.wait(c, r)
+	return st, s.failed(c, err)
+}
+
+func (s *Store) wait(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
+	if err := s.expire(ctx, r.Name, r.ID); err != nil {
+		return st, err
+	}
+	var o *lookout
+	if t, ok := s.known(r.Name, r.ID); ok && t.status.State == driver.Waiting {
+		o = t.watch.clone()
+	}
+	if o == nil {
+		if st, o, err = s.ask(ctx, r); err != nil || o == nil {
+			return st, err
+		}
+	}
+	for {
+		again := false
+		err := s.watch(ctx, o.key, o.prefix, func(w *watched) (bool, error) {
+			switch {
+			case w.created && w.revision == o.revision:
+				return false, nil // nothing has happened since the queue was read
+			case w.created && !o.prefix:
+				if there, err := s.stands(ctx, o); there || err != nil {
+					return false, err
+				}
+			case !w.created && !o.due(w.events):
+				return false, nil
+			case !w.created && !o.prefix:
+				if st, err = s.first(ctx, r); st.State == driver.Holding || err != nil {
+					return true, err
+				}
+			}
+			// Only what is in the queue now counts: the claim's own lease may have
+			// ended while it waited, and then another holds.
+			was := o.key
+			if st, o, err = s.ask(ctx, r); err != nil || o == nil || !w.created {
+				return true, err
+			}
+			again = o.key != was
+			return again, nil
+		})
+		if err != nil || !again {
+			return st, err
+		}
+	}
+}
+
+// stands tells whether the claim that o watches is as it was when the queue was
+// read. That is as much as need be known to go on waiting, however many wait.
+func (s *Store) stands(ctx context.Context, o *lookout) (bool, error) {
+	res, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpGet(o.key, clientv3.WithKeysOnly())}, nil)
+	if err != nil {
+		return false, err
+	}
+	kvs := res.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 || kvs[0].ModRevision > o.revision {
+		return false, nil
+	}
+	o.revision = res.Header.Revision
+	return true, nil
+}
+
+// first answers Holding if the claim is a mutex's, and the first of those that
+// are there: one behind that held would have marked it as overtaken. Else, also
+// where it takes more to tell, it answers nothing. It reads one claim, however
+// many wait.
+func (s *Store) first(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
+	t, ok := s.known(r.Name, r.ID)
+	if !ok {
+		return st, nil
+	}
+	res, err := s.txn(ctx, nil, []clientv3.Op{
+		clientv3.OpGet(s.keys.queue(r.Name), clientv3.WithFirstCreate()...),
+		clientv3.OpGet(s.keys.limit(r.Name), clientv3.WithKeysOnly()),
+	}, nil)
+	if err != nil {
+		return st, err
+	}
+	found := res.Responses[0].GetResponseRange()
+	if len(found.Kvs) == 0 || string(found.Kvs[0].Key) != t.key || len(res.Responses[1].GetResponseRange().Kvs) > 0 {
+		return st, nil
+	}
+	q, err := s.snapshot(r.Name, found.Kvs, res.Header.Revision)
+	if err != nil {
+		return st, err
+	}
+	m := q.find(r.ID)
+	if m == nil || m.create != t.create || m.Overtaken || m.Token != 0 || m.Units != 1 || q.limit != 1 {
+		return st, nil
+	}
+	q.behind = int(found.Count) - 1
+	s.noticed(q, m)
+	return q.status(r.ID, m.state, time.Now()), nil
+}
+
+// ask reads a claim's status, and what to watch for if it waits.
+func (s *Store) ask(ctx context.Context, r driver.Ref) (st driver.Status, o *lookout, err error) {
+	q, err := s.look(ctx, r.Name)
+	if err != nil {
+		return st, nil, err
+	}
+	m := q.find(r.ID)
+	if m == nil {
+		s.forget(r.Name, r.ID)
+		return st, nil, nil
+	}
+	s.noticed(q, m)
+	return q.status(r.ID, m.state, time.Now()), s.lookout(q, m), nil
+}
+
+// watched is news of a watch: that it is there, as of a revision, or events.
+type watched struct {
+	created  bool
+	revision int64
+	events   []*clientv3.Event
+}
+
+// watch tells news of keys until done says so. All watches of the store share
+// one stream.
+//
+// It begins with the present. To begin with a revision that was read would spare
+// the look when it is there, but not in a cluster that has moved on since: such a
+// watch is served from history, a tenth of a second late.
+func (s *Store) watch(ctx context.Context, key string, prefix bool, done func(*watched) (bool, error)) error {
+	client, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	lost := s.lost()
+	wctx, cancel := s.watching(ctx)
+	defer cancel()
+	opts := []clientv3.OpOption{clientv3.WithCreatedNotify()}
+	if prefix {
+		opts = append(opts, clientv3.WithPrefix())
+	}
+	news := client.Watch(wctx, key, opts...)
+	for {
+		w := &watched{}
+		select {
+		case res, ok := <-news:
+			switch {
+			case !ok:
+				w.created = true // look again, and then at once no more
+			case res.Err() != nil:
+				if err := classify(res.Err()); driver.IsPermanent(err) {
+					return err
+				}
+				ok, w.created = false, true
+			case res.Created:
+				w.created, w.revision = true, res.Header.Revision
+			default:
+				w.events = res.Events
+			}
+			if !ok {
+				// No leader, or history that is compacted.
+				if err := pause(ctx, 50*time.Millisecond); err != nil {
+					return err
+				}
+				_, err := done(w)
+				return err
+			}
+		case <-lost:
+			w.created = true
+			_, err := done(w)
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if end, err := done(w); end || err != nil {
+			return err
+		}
+	}
+}
+
+// watching answers the context of a watch. Watches share a stream if their
+// contexts carry the same for the server, and a caller's may carry anything, so
+// it is the store's; but it ends with the caller's, for Watch itself does not
+// return while nobody answers.
+func (s *Store) watching(ctx context.Context) (context.Context, context.CancelFunc) {
+	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	return wctx, func() { stop(); cancel() }
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,319 @@
+package zkstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+// status is what a call that was sent at sent answers for a claim. ttl is what
+// it gave the claim, 0 if it renewed nothing. Recheck stays zero: who waits is
+// told of everything that ends in front of it.
+func (t *turn) status(id string, state driver.State, sent time.Time, ttl time.Duration) driver.Status {
+	st := t.q.Status(id, state, t.Now, sent, 0)
+	if st.Token != 0 {
+		st.Token += t.offset
+	}
+	st.Spare = 0
+	if m := t.l.More[id]; m != nil && m.Alone && st.State == driver.Holding {
+		st.Spare = spare
+	}
+	if st.Blocker != nil {
+		*st.Blocker = t.entry(*st.Blocker)
+	}
+	if ttl > 0 && (state == driver.Waiting || state == driver.Holding) {
+		st.Deadline = driver.Deadline(sent, t.n.ttl(ttl))
+	}
+	return st
+}
+
+// entry puts the times and the token right that package queue cannot know.
+func (t *turn) entry(e driver.Entry) driver.Entry {
+	m := t.l.More[e.ID]
+	if m == nil {
+		m = t.olds[e.ID]
+	}
+	since := func(ms int64) time.Duration { return time.Duration(max(0, t.now-ms)) * time.Millisecond }
+	e.Age, e.Held, e.TTL = since(m.Came), 0, time.Duration(m.TTL)*time.Millisecond
+	if e.State == driver.Holding {
+		e.Held = min(e.Age, since(m.Held))
+		e.Token += t.offset
+	}
+	if e.Lingering {
+		e.TTL = time.Duration(m.Linger) * time.Millisecond
+		if m.Until != 0 {
+			e.TTL = time.Duration(min(m.Linger, max(0, m.Until-t.now))) * time.Millisecond
+		}
+	}
+	return e
+}
+
+func (t *turn) view() driver.Queue {
+	v := t.q.View(t.name, t.Now)
+	for i := range v.Claims {
+		v.Claims[i] = t.entry(v.Claims[i])
+	}
+	return v
+}
+
+func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, err error) {
+	if err := c.Check(); err != nil {
+		return st, fmt.Errorf("enter: %w", err)
+	}
+	if err := s.begin(ctx, "enter", c.Name); err != nil {
+		return st, err
+	}
+	n, known, err := s.sessionFor(c.ID, c.TTL)
+	if err != nil {
+		return st, fmt.Errorf("zookeeper: enter %q: %w", c.Name, err)
+	}
+	sent := time.Now()
+	s.own(c.ID, c.Name, n.class, sent, c.TTL)
+	var state driver.State
+	var guess func(*slot) (*view, error)
+	if !known {
+		guess = func(sl *slot) (*view, error) {
+			v := s.seen(c.Name, young)
+			if v != nil && v.held {
+				sl.expect(ctx)
+			}
+			if v == nil && s.wasBusy(c.Name) {
+				return s.loadList(ctx, n, c.Name)
+			}
+			return cmp.Or(v, new(view)), nil // nobody is there
+		}
+	}
+	t, err := s.change(ctx, n, c.Name, guess, func(t *turn) error {
+		var err error
+		state, err = t.Enter(t.q, queue.Claim{
+			ID: c.ID, Session: t.session(c.ID), Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
+		}, c.Limit, forever, c.Try)
+		t.ttls[c.ID] = c.TTL
+		t.confirm = state == driver.Holding || state == driver.Waiting
+		return queue.NameLimit(err, c.Name)
+	})
+	if err != nil {
+		if driver.IsPermanent(err) && !known {
+			s.disown(c.ID)
+		}
+		return st, fmt.Errorf("zookeeper: enter %q: %w", c.Name, err)
+	}
+	if state != driver.Holding {
+		s.setBusy(c.Name)
+	}
+	if state == driver.Holding || state == driver.Waiting {
+		s.own(c.ID, c.Name, n.class, sent, c.TTL) // again: a Leave that came between has let go of it
+	} else {
+		s.disown(c.ID)
+	}
+	return t.status(c.ID, state, sent, c.TTL), nil
+}
+
+// session is the mark of the session that a claim has, if that is this Store's
+// and does not end sooner, or else gets.
+func (t *turn) session(id string) string {
+	if c := t.q.Find(id); c != nil {
+		if class, ok := t.s.classOf(c.Session); ok && class >= t.n.class {
+			return c.Session
+		}
+	}
+	return t.n.mark
+}
+
+func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err error) {
+	if err := r.Check(); err != nil {
+		return was, fmt.Errorf("leave %q: %w", r.Name, err)
+	}
+	if err := s.begin(ctx, "leave", r.Name); err != nil {
+		return was, err
+	}
+	n, _, err := s.sessionFor(r.ID, 0)
+	if err == nil {
+		was, err = s.leave(ctx, n, r)
+	}
+	if err != nil {
+		return driver.Gone, fmt.Errorf("zookeeper: leave %q: %w", r.Name, err)
+	}
+	s.disown(r.ID)
+	return was, nil
+}
+
+func (s *Store) leave(ctx context.Context, n *session, r driver.Ref) (was driver.State, err error) {
+	var l *leaving
+	if r.Linger == 0 {
+		l = &leaving{ref: r, done: make(chan struct{})}
+	}
+	sl, taken, err := s.lock(ctx, n, r.Name, l)
+	if taken {
+		return l.was, l.err
+	}
+	if err != nil {
+		return was, err
+	}
+	_, err = s.changeLocked(ctx, n, sl, func(*slot) (*view, error) {
+		oldest := driver.MaxTTL
+		if s.missedLately(r.Name) {
+			oldest = young
+		}
+		if v := s.seen(r.Name, oldest); v != nil {
+			return v, nil
+		}
+		return s.loadList(ctx, n, r.Name)
+	}, func(t *turn) error {
+		t.linger = r.Linger
+		was = t.Leave(t.q, r.ID, t.relative(r.Used), min(1, int64(r.Linger)))
+		// It may have been entered through another server, or an Enter whose reply
+		// was lost.
+		t.confirm = was == driver.Gone
+		return nil
+	})
+	return was, err
+}
+
+func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
+	if err := cmp.Or(r.Check(), driver.CheckUnits(units)); err != nil {
+		return st, fmt.Errorf("resize %q: %w", r.Name, err)
+	}
+	if err := s.begin(ctx, "resize", r.Name); err != nil {
+		return st, err
+	}
+	n, _, err := s.sessionFor(r.ID, 0)
+	if err == nil {
+		var state driver.State
+		var t *turn
+		t, err = s.change(ctx, n, r.Name, nil, func(t *turn) error {
+			state = t.Resize(t.q, r.ID, units, t.relative(r.Used))
+			return nil
+		})
+		if err == nil {
+			return t.status(r.ID, state, time.Time{}, 0), nil
+		}
+	}
+	return st, fmt.Errorf("zookeeper: resize %q: %w", r.Name, err)
+}
+
+// onQueue runs f on the queue, through whichever session there is.
+func (s *Store) onQueue(ctx context.Context, what, name string, f func(*turn) error) (*turn, error) {
+	if err := driver.CheckName(name); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := s.begin(ctx, what, name); err != nil {
+		return nil, err
+	}
+	n, err := s.anySession()
+	if err == nil {
+		var t *turn
+		if t, err = s.look(ctx, n, name, f); err == nil {
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("zookeeper: %s %q: %w", what, name, err)
+}
+
+func (s *Store) Break(ctx context.Context, name string) (entries []driver.Entry, err error) {
+	var broken []queue.Claim
+	t, err := s.onQueue(ctx, "break", name, func(t *turn) error {
+		broken = t.Break(t.q)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range broken {
+		entries = append(entries, t.entry(broken[i].Entry(t.Now)))
+	}
+	return entries, nil
+}
+
+func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) error {
+	for _, l := range []int64{was, limit} {
+		if l < 1 || l > driver.MaxLimit {
+			return fmt.Errorf("set limit of %.20q: %w limit %d: allowed are 1 to %d", name, driver.ErrInvalid, l, driver.MaxLimit)
+		}
+	}
+	_, err := s.onQueue(ctx, "set limit of", name, func(t *turn) error {
+		return queue.NameLimit(t.SetLimit(t.q, was, limit), name)
+	})
+	return err
+}
+
+func (s *Store) Ask(ctx context.Context, name string) error {
+	var asked []queue.Signal
+	if _, err := s.onQueue(ctx, "ask for", name, func(t *turn) error {
+		others := len(t.Signals) // of what has died
+		t.Ask(t.q)
+		asked = slices.Clone(t.Signals[others:])
+		t.Signals = t.Signals[:others]
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, sig := range asked {
+		s.mail.post(sig.Claim.Session, driver.Notice{Kind: driver.Wanted, ID: sig.Claim.ID})
+	}
+	return nil
+}
+
+func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
+	t, err := s.onQueue(ctx, "inspect", name, func(*turn) error { return nil })
+	if err != nil {
+		return driver.Queue{}, err
+	}
+	return t.view(), nil
+}
+
+// List implements driver.Store. It also removes the nodes of queues whose
+// claims have all died.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+	return func(yield func(driver.Queue, error) bool) {
+		names, err := s.names(ctx, prefix)
+		if err != nil {
+			yield(driver.Queue{}, fmt.Errorf("zookeeper: list %q: %w", prefix, err))
+			return
+		}
+		for _, name := range names {
+			v, err := s.Inspect(ctx, name)
+			if err == nil && len(v.Claims) == 0 {
+				continue
+			}
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (s *Store) names(ctx context.Context, prefix string) (names []string, err error) {
+	if err := s.alive(ctx); err != nil {
+		return nil, err
+	}
+	n, err := s.anySession()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := n.prepare(ctx); err != nil {
+		return nil, err
+	}
+	nodes, err := call(ctx, n, func(c *zk.Conn) ([]string, error) {
+		nodes, _, err := c.Children(s.path("q"))
+		return nodes, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, node := range nodes {
+		if name, ok := unescape(node); ok && strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,348 @@
+package zkstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// owned is a claim that was entered or renewed through this Store.
+type owned struct {
+	name   string
+	class  int       // of its session
+	lapses time.Time // then it is removed, unless it is renewed
+
+	// What was read of its queue, and a watch that was set before; good while
+	// the watch has not fired and the connection has not changed.
+	session *session
+	view    *view
+	watch   <-chan zk.Event
+	changes uint64
+}
+
+// own notes that a request with that TTL goes out for the claim.
+func (s *Store) own(id, name string, class int, sent time.Time, ttl time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ownLocked(id, name, class, sent, ttl)
+}
+
+// extend is own for a claim that was found; false: it has lapsed.
+//
+// Invariant: changes that drop what has lapsed are made one after the other, by
+// who has the slot. What was renewed is dropped by none of them, for it was
+// extended before it had lapsed: asking and extending are one step.
+func (s *Store) extend(id, name string, class int, sent time.Time, ttl time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.mine[id]; o != nil && !time.Now().Before(o.lapses) {
+		return false
+	}
+	s.ownLocked(id, name, class, sent, ttl)
+	return true
+}
+
+func (s *Store) ownLocked(id, name string, class int, sent time.Time, ttl time.Duration) {
+	if s.shut {
+		return
+	}
+	o := s.mine[id]
+	if o == nil {
+		o = &owned{name: name, class: class}
+		s.mine[id] = o
+	}
+	if class > o.class {
+		o.class, o.session = class, nil
+	}
+	if lapses := sent.Add(ttl); lapses.After(o.lapses) {
+		o.lapses = lapses
+	}
+	if s.reaper == nil {
+		s.reaper = make(chan struct{}, 1)
+		s.work.Go(s.reap)
+	}
+	if !o.lapses.Before(s.alarm) {
+		return
+	}
+	select {
+	case s.reaper <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Store) disown(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mine, id)
+}
+
+// lapsed tells whether a claim of one of this Store's sessions was not renewed in
+// time.
+func (s *Store) lapsed(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.mine[id]
+	return o == nil || !time.Now().Before(o.lapses)
+}
+
+// sessionFor answers the session of a claim, or, if it has none here or one that
+// ends too soon, that for ttl (0: any).
+func (s *Store) sessionFor(id string, ttl time.Duration) (n *session, known bool, err error) {
+	s.mu.Lock()
+	o := s.mine[id]
+	have := -1
+	if o != nil {
+		have = o.class
+	}
+	s.mu.Unlock()
+	switch {
+	case ttl > 0:
+		n, err = s.sessionOf(max(class(ttl), have))
+	case have >= 0:
+		n, err = s.sessionOf(have)
+	default:
+		n, err = s.anySession()
+	}
+	return n, o != nil, err
+}
+
+// reap removes the claims of this Store that nobody renews: the pings that keep
+// the session alive must not keep them too.
+func (s *Store) reap() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	sweep := time.Now().Add(rand.N(sweepEvery))
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.reaper:
+		case <-timer.C:
+		}
+		now := time.Now()
+		if now.After(sweep) {
+			sweep = now.Add(sweepEvery)
+			s.spawn(s.sweep)
+		}
+		next := now.Add(time.Hour)
+		due := make(map[string]owned)
+		s.mu.Lock()
+		s.alarm = next // whoever comes now kicks
+		for id, o := range s.mine {
+			if !o.lapses.After(now) {
+				due[id] = *o
+			} else if o.lapses.Before(next) {
+				next = o.lapses
+			}
+		}
+		s.mu.Unlock()
+		if len(due) > 0 && !s.remove(due) {
+			next = now.Add(100 * time.Millisecond)
+		}
+		s.mu.Lock()
+		s.alarm = next
+		s.mu.Unlock()
+		timer.Reset(time.Until(next))
+	}
+}
+
+// sweepEvery is how often a Store looks for queues that were left to no one: whose
+// claims all died with their processes, and whose name nobody has used since.
+const sweepEvery = 12 * time.Hour
+
+func (s *Store) sweep() {
+	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+	defer cancel()
+	names, err := s.names(ctx, "")
+	if err != nil {
+		return // the next one will do
+	}
+	n, err := s.anySession()
+	for i := 0; i < len(names) && err == nil; i++ {
+		path := s.queuePath(names[i])
+		_, err = call(ctx, n, func(c *zk.Conn) (bool, error) {
+			_, stat, err := c.Exists(path)
+			if err == nil && stat.NumChildren == 0 {
+				err = c.Delete(path, stat.Version) // which fails if somebody came
+			}
+			if raced(err) {
+				err = nil
+			}
+			return true, err
+		})
+	}
+}
+
+// remove drops claims that have lapsed, and answers whether all are gone.
+func (s *Store) remove(due map[string]owned) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
+	defer cancel()
+	var work sync.WaitGroup
+	var mu sync.Mutex
+	all := true
+	limit := make(chan struct{}, 16)
+	for id, was := range due {
+		limit <- struct{}{}
+		work.Go(func() {
+			defer func() { <-limit }()
+			n, _, err := s.sessionFor(id, 0)
+			if err == nil {
+				// Each turn begins by dropping what has lapsed.
+				_, err = s.look(ctx, n, was.name, func(*turn) error { return nil })
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if o := s.mine[id]; o != nil && o.lapses.Equal(was.lapses) { // else it is not removed
+				if err == nil || driver.IsPermanent(err) {
+					delete(s.views, was.name)
+					delete(s.mine, id)
+				} else {
+					mu.Lock()
+					all = false
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	work.Wait()
+	return all
+}
+
+func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
+	groups := make(map[*session][]int)
+	for i, r := range rs {
+		err := cmp.Or(r.Check(), driver.CheckTTL(r.TTL))
+		if err != nil {
+			report(i, driver.Status{}, fmt.Errorf("renew %q: %w", r.Name, err))
+			continue
+		}
+		if err = s.begin(ctx, "renew", r.Name); err == nil {
+			var n *session
+			if n, _, err = s.sessionFor(r.ID, r.TTL); err == nil {
+				groups[n] = append(groups[n], i)
+			} else {
+				err = fmt.Errorf("zookeeper: renew %q: %w", r.Name, err)
+			}
+		}
+		if err != nil {
+			report(i, driver.Status{}, err)
+		}
+	}
+	var work sync.WaitGroup
+	for n, indices := range groups {
+		work.Go(func() { s.renewAll(ctx, n, rs, indices, report) })
+	}
+	work.Wait()
+}
+
+// renewAll renews claims of one session: the leader confirms that it lives, once
+// for all, and each claim is there as long as its queue says so.
+func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indices []int, report func(int, driver.Status, error)) {
+	sent := time.Now()
+	_, err := n.prepare(ctx)
+	changes := n.changes.Load()
+	if err == nil {
+		err = n.sync(ctx)
+	}
+	if err != nil {
+		for _, i := range indices {
+			report(i, driver.Status{}, fmt.Errorf("zookeeper: renew %q: %w", rs[i].Name, err))
+		}
+		return
+	}
+	var work sync.WaitGroup
+	limit := make(chan struct{}, 64)
+	for _, i := range indices {
+		if st, ok := s.renewKnown(ctx, n, changes, rs[i], sent); ok {
+			report(i, st, nil)
+			continue
+		}
+		limit <- struct{}{}
+		work.Go(func() {
+			defer func() { <-limit }()
+			st, err := s.renew(ctx, n, changes, rs[i], sent)
+			if err != nil {
+				err = fmt.Errorf("zookeeper: renew %q: %w", rs[i].Name, err)
+			}
+			report(i, st, err)
+		})
+	}
+	work.Wait()
+}
+
+// renewKnown renews a claim that holds without asking for it: its queue was read
+// with a watch, and the watch has seen nothing up to the answer to the sync.
+//
+// Invariant: the server tells what a watch has seen before it answers anything
+// that comes later, on the same connection.
+func (s *Store) renewKnown(ctx context.Context, n *session, changes uint64, r driver.Ref, sent time.Time) (st driver.Status, ok bool) {
+	s.mu.Lock()
+	o := s.mine[r.ID]
+	if o == nil || o.session != n || o.name != r.Name || o.changes != changes || n.changes.Load() != changes || fired(o.watch) {
+		s.mu.Unlock()
+		return st, false
+	}
+	v := o.view
+	s.mu.Unlock()
+	if v.lingers() {
+		return st, false
+	}
+	t, err := s.newTurn(ctx, n, r.Name, v)
+	if err != nil || s.renewIn(t, r, sent) != driver.Holding {
+		return st, false
+	}
+	if changed, err := t.finish(); changed || err != nil {
+		return st, false
+	}
+	return t.status(r.ID, driver.Holding, sent, r.TTL), true
+}
+
+func (s *Store) renewIn(t *turn, r driver.Ref, sent time.Time) driver.State {
+	if t.q.Find(r.ID) != nil && !s.extend(r.ID, r.Name, t.n.class, sent, r.TTL) {
+		return driver.Gone // the reaper removes it
+	}
+	t.Session = t.session(r.ID)
+	t.ttls[r.ID] = r.TTL
+	used := t.relative(r.Used)
+	if c := t.q.Find(r.ID); c == nil || used <= c.Token {
+		used = 0 // nothing new
+	}
+	return t.Op.Renew(t.q, r.ID, forever, used)
+}
+
+func (s *Store) renew(ctx context.Context, n *session, changes uint64, r driver.Ref, sent time.Time) (st driver.Status, err error) {
+	if _, err := n.prepare(ctx); err != nil {
+		return st, err
+	}
+	v, watch, err := s.load(ctx, n, r.Name, true)
+	if err != nil {
+		return st, err
+	}
+	var state driver.State
+	t, err := s.lookAt(ctx, n, r.Name, v, func(t *turn) error {
+		state = s.renewIn(t, r, sent)
+		return nil
+	})
+	if err != nil {
+		return st, err
+	}
+	switch {
+	case state != driver.Gone:
+		s.mu.Lock()
+		if o := s.mine[r.ID]; o != nil && t.v == v && watch != nil {
+			o.session, o.view, o.watch, o.changes = n, v, watch, changes
+		}
+		s.mu.Unlock()
+	case t.q.Find(r.ID) == nil:
+		s.see(r.Name, nil)
+		s.disown(r.ID)
+	}
+	return t.status(r.ID, state, sent, r.TTL), nil
+}

@@ -20,10 +20,12 @@ type claim struct {
 	ttl     time.Duration
 	state   claimState
 	pursued bool // a goroutine is after it
+	plain   bool // once it holds, only Extend renews it
 
 	// What the store said last.
 	deadline time.Time     // see remaining
 	slept    time.Duration // the machine's sleep that was known when the request was sent that set deadline
+	life     time.Duration // what the store gave the claim by that, by the local clock
 	ahead    int
 	blocker  *driver.Entry
 
@@ -45,13 +47,17 @@ type claim struct {
 	index int           // in its heap, from 1
 
 	// While it holds.
-	tenure       *tenure   // the latest
+	tenure       *tenure   // the latest; where readers share the claim, a list from here on
+	units        int64     // it has for certain
 	token, spare int64     // of the grant
 	since        time.Time // when the grant was known
 	wanted       bool      // others wait in the store
 	turn         int       // local waiters to serve before it leaves for them
 	shown        bool      // Claim was called: another process may adopt it
 	stuck        bool      // lost by MaxHold: it is still in the store
+	minHoldEnds  time.Time // the name stays taken until then
+	resizing     bool      // a change of its units is not settled, see resize.go
+	grows        bool      // TryUpgrade was called: such a request may come late
 
 	// While it is pursued.
 	unanswered bool               // an Enter may still be on its way to the store
@@ -86,7 +92,7 @@ const (
 )
 
 func (co *cohort) newClaim(id string) *claim {
-	cl := &claim{co: co, id: id, ttl: co.key.ttl}
+	cl := &claim{co: co, id: id, ttl: co.key.ttl, plain: co.key.noRenewal, units: co.key.units}
 	co.core.register(cl)
 	return cl
 }
@@ -94,23 +100,34 @@ func (co *cohort) newClaim(id string) *claim {
 // enter sends the claim to the store. Whoever calls it is the only one to do
 // anything with the claim meanwhile.
 func (cl *claim) enter(ctx context.Context, try bool) (sent time.Time, slept time.Duration, st driver.Status, err error) {
-	co := cl.co
-	owner := co.core.owner
-	owner.Label = co.key.label
+	core := cl.co.core
 	// An answer that takes longer than the TTL is worth nothing.
-	ctx, cancel := co.core.answer.bound(ctx, cl.ttl)
+	ctx, cancel := core.answer.bound(ctx, cl.ttl)
 	defer cancel()
 	sent = time.Now()
-	slept = co.core.keeper.sleptBy(sent)
-	st, err = co.core.store.Enter(ctx, driver.Claim{
-		Name: co.key.name, ID: cl.id, Units: co.key.units, Limit: co.key.limit,
-		TTL: cl.ttl, Overtake: co.key.overtake, Try: try, Owner: owner,
-	})
+	slept = core.keeper.sleptBy(sent)
+	st, err = core.store.Enter(ctx, cl.request(try))
+	cl.requested(sent, err)
+	return sent, slept, st, err
+}
+
+// request is the claim for the store.
+func (cl *claim) request(try bool) driver.Claim {
+	key := &cl.co.key
+	owner := cl.co.core.owner
+	owner.Label = key.label
+	return driver.Claim{
+		Name: key.name, ID: cl.id, Units: key.units, Limit: key.limit,
+		TTL: cl.ttl, Overtake: key.overtake, Try: try, Owner: owner,
+	}
+}
+
+// requested notes that the claim was sent to the store.
+func (cl *claim) requested(sent time.Time, err error) {
 	if err != nil && !driver.IsPermanent(err) {
 		cl.unanswered = true
 	}
 	cl.ends = later(cl.ends, sent.Add(cl.ttl))
-	return sent, slept, st, err
 }
 
 // renew renews the claim alone, outside the keeper's rounds.
@@ -130,7 +147,7 @@ var errUnreported = errors.New("the store did not report")
 func (cl *claim) ref() driver.Ref {
 	r := driver.Ref{Name: cl.co.key.name, ID: cl.id, TTL: cl.ttl}
 	if cl.tenure != nil {
-		r.Used = cl.tenure.token
+		r.Used = cl.tenure.token.Load()
 	}
 	return r
 }
@@ -141,7 +158,10 @@ func (cl *claim) renewedAt(sent time.Time, slept time.Duration, st driver.Status
 		cl.deadline, cl.slept = st.Deadline, slept
 	}
 	cl.failing, cl.failures = nil, 0
-	period := cl.ttl / 3
+	if !st.Deadline.IsZero() {
+		cl.life = st.Deadline.Sub(sent)
+	}
+	period := cl.span() / 3
 	if st.State == driver.Waiting {
 		period = min(period, heartbeat)
 	}
@@ -149,6 +169,15 @@ func (cl *claim) renewedAt(sent time.Time, slept time.Duration, st driver.Status
 	if st.State == driver.Waiting && !st.Recheck.IsZero() && st.Recheck.Before(cl.renewAt) {
 		cl.renewAt = st.Recheck
 	}
+}
+
+// span is how long the claim lasts after a renewal: its TTL, unless the engine
+// has given it clearly less.
+func (cl *claim) span() time.Duration {
+	if cl.life > 0 && cl.life < cl.ttl-cl.ttl/10 {
+		return cl.life
+	}
+	return cl.ttl
 }
 
 // remaining answers how long the claim is good for.
@@ -169,15 +198,31 @@ func (cl *claim) hurry() {
 	cl.co.core.keeper.watch(cl)
 }
 
-// serve makes the claim's next tenure.
+// serve makes the claim's next tenure, beside those that hold.
 func (cl *claim) serve(opts *Options, token int64, now time.Time) *tenure {
-	t := &tenure{cl: cl, opts: opts, token: token, acquired: now, leases: 1}
-	if opts.MaxHold > 0 {
-		t.maxHoldEnds = now.Add(opts.MaxHold)
+	t := &tenure{cl: cl, leases: 1}
+	t.token.Store(token)
+	t.begin(opts, now)
+	if other := cl.tenure; other != nil && other.err == nil {
+		t.next, other.prev = other, t
 	}
 	cl.tenure = t
 	return t
 }
+
+// begin lets the times run that options give a tenure.
+func (t *tenure) begin(opts *Options, now time.Time) {
+	t.opts, t.acquired = opts, now
+	if opts.MaxHold > 0 {
+		t.maxHoldEnds = now.Add(opts.MaxHold)
+	}
+	if opts.MinHold > 0 {
+		t.cl.minHoldEnds = later(t.cl.minHoldEnds, now.Add(opts.MinHold))
+	}
+}
+
+// linger is how long the name has to stay taken if it is released now.
+func (cl *claim) linger(now time.Time) time.Duration { return max(0, cl.minHoldEnds.Sub(now)) }
 
 // want notes whether others wait in the store for what this claim holds.
 func (cl *claim) want(wanted bool) {
@@ -191,12 +236,13 @@ func (cl *claim) want(wanted bool) {
 func (cl *claim) rivalled() {
 	cl.co.rivals = time.Now()
 	cl.want(true)
+	cl.press()
 }
 
 // room is how many local waiters the claim will still serve.
 func (cl *claim) room() int {
 	switch {
-	case cl.spare == 0 || cl.co.key.noRenewal || cl.tenure.opts.MinHold > 0:
+	case cl.spare == 0 || cl.plain || cl.tenure.opts.MinHold > 0:
 		return 0
 	case cl.shown || cl.ttl != cl.co.key.ttl:
 		return 0 // somebody may adopt it; it was extended for one lease
@@ -250,18 +296,25 @@ func (cl *claim) leaveAgain(ctx context.Context, linger time.Duration) {
 	}
 }
 
-// awaitLeft waits a moment for a claim to leave.
-func awaitLeft(left <-chan struct{}) {
-	select {
-	case <-left:
-		return
-	default:
-	}
-	t := time.NewTimer(leavePatience)
-	defer t.Stop()
-	select {
-	case <-left:
-	case <-t.C:
+// awaitLeft waits a moment for claims to leave.
+func awaitLeft(left ...<-chan struct{}) {
+	var late <-chan time.Time
+	for _, l := range left {
+		select {
+		case <-l:
+			continue
+		default:
+		}
+		if late == nil {
+			t := time.NewTimer(leavePatience)
+			defer t.Stop()
+			late = t.C
+		}
+		select {
+		case <-l:
+		case <-late:
+			return
+		}
 	}
 }
 

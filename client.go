@@ -35,6 +35,7 @@ func New(store driver.Store, opts *Options) *Client {
 		ctx:     ctx,
 		cancel:  cancel,
 		cohorts: make(map[cohortKey]*cohort),
+		rivals:  make(map[string][]*cohort),
 		claims:  make(map[string]*claim),
 		leaving: make(map[*claim]struct{}),
 		drained: make(chan struct{}),
@@ -63,29 +64,70 @@ func (c *Client) With(o Options) *Client {
 	return &Client{c.core, opts, opts.check()}
 }
 
-// Inspect answers who holds and who waits for a name, in order of arrival.
+// Inspect answers who holds and who waits for a name, in order of arrival. An
+// engine that does not answer is an error, after ten seconds at the most.
 func (c *Client) Inspect(ctx context.Context, name string) (driver.Queue, error) {
-	if err := driver.CheckName(name); err != nil {
+	if err := c.usable("inspect", name); err != nil {
 		return driver.Queue{}, err
 	}
+	ctx, cancel := c.core.answer.bound(ctx, answerPatience)
+	defer cancel()
 	return c.core.store.Inspect(ctx, name)
 }
 
 // List yields the queues whose names start with prefix, in no particular
-// order. After an error it ends.
+// order. After an error it ends. It takes as long as ctx lets it.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+	if err := c.open(); err != nil {
+		return func(yield func(driver.Queue, error) bool) {
+			yield(driver.Queue{}, fmt.Errorf("list %q: %w", prefix, err))
+		}
+	}
 	return c.core.store.List(ctx, prefix)
 }
 
 // Release takes a name away from its holders, for operators, and answers who
 // they were. They are told (ErrLost), at once where the store can push, else
 // with their next renewal; what they do until then only a token can stop. The
-// next token is greater than theirs.
+// next token is greater than theirs. This client's Observer is told whom it
+// removed.
+//
+// An engine that does not answer is an error, after ten seconds at the most: it
+// may have removed them or not. Releasing again removes whoever holds by then.
 func (c *Client) Release(ctx context.Context, name string) ([]driver.Entry, error) {
-	if err := driver.CheckName(name); err != nil {
+	if err := c.usable("release", name); err != nil {
 		return nil, err
 	}
-	return c.core.store.Break(ctx, name)
+	ctx, cancel := c.core.answer.bound(ctx, answerPatience)
+	defer cancel()
+	removed, err := c.core.store.Break(ctx, name)
+	if len(removed) > 0 || err != nil {
+		by := c.core.owner
+		by.Label = c.opts.Label
+		c.core.tell(&c.opts, Event{Kind: Removed, Name: name, Removed: removed, By: by, Err: err})
+	}
+	return removed, err
+}
+
+// open answers why the client cannot be used: what is wrong with its options or
+// its store, or ErrClosed.
+func (c *Client) open() error {
+	if c.err == nil && c.core.isClosed() {
+		return ErrClosed
+	}
+	return c.err
+}
+
+// usable is what a call checks that asks the store about a name at once.
+func (c *Client) usable(what, name string) error {
+	err := driver.CheckName(name)
+	if err == nil {
+		err = c.open()
+	}
+	if err != nil {
+		return fmt.Errorf("%s %q: %w", what, name, err)
+	}
+	return nil
 }
 
 // Close ends every waiting Lock with ErrClosed, ends and releases the leases
@@ -117,8 +159,9 @@ type core struct {
 
 	mu      sync.Mutex
 	cohorts map[cohortKey]*cohort
-	claims  map[string]*claim   // by id: entered, not over
-	leaving map[*claim]struct{} // given up, and the store has not heard of it
+	rivals  map[string][]*cohort // of the RWMutex of that name
+	claims  map[string]*claim    // by id: entered, not over
+	leaving map[*claim]struct{}  // given up, and the store has not heard of it
 	closed  bool
 	drained chan struct{} // closed when closed, and cohorts and leaving are empty
 	running sync.WaitGroup
@@ -154,6 +197,9 @@ func (c *core) cohort(k cohortKey) (*cohort, error) {
 	if co == nil {
 		co = &cohort{core: c, key: k}
 		c.cohorts[k] = co
+		if k.rw {
+			c.rivals[k.name] = append(c.rivals[k.name], co)
+		}
 	}
 	co.users++
 	return co, nil
@@ -166,6 +212,9 @@ func (c *core) release(co *cohort) {
 		return
 	}
 	delete(c.cohorts, co.key)
+	if co.key.rw {
+		c.noRival(co)
+	}
 	c.checkDrained()
 }
 

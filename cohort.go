@@ -3,8 +3,8 @@ package pawl
 import (
 	"container/list"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,10 +16,11 @@ type cohortKey struct {
 	name         string
 	units, limit int64
 	ttl          time.Duration
+	rw           bool // of an RWMutex
 	noRenewal    bool
 	overtake     bool
 	label        string
-	adopted      string // the id of an adopted claim, which is not shared
+	own          string // the id of a claim that is not shared: an adopted one, a semaphore's, one of a set
 }
 
 // A cohort is the goroutines of this process that want the same lock. They
@@ -39,6 +40,7 @@ type cohort struct {
 	waiters list.List // of *waiter, first come first
 	claim   *claim    // pursued or holding; nil if nobody wants the lock
 	next    *claim    // pursued while claim still holds
+	older   []*claim  // readers', hold beside claim, and take nobody more
 	closed  bool
 	rivals  time.Time // when others were last known to wait in the store
 	engine  error     // the last failure of the engine, while the lock is waited for
@@ -69,37 +71,43 @@ const (
 
 func (co *cohort) acquire(ctx context.Context, opts *Options, try bool) (*tenure, error) {
 	w := &waiter{opts: opts, asked: time.Now(), try: try}
+	cl, err := co.enlist(w)
+	if err != nil {
+		return nil, err
+	}
+	if cl != nil {
+		sent, slept, st, err := cl.enter(ctx, try)
+		co.settle(ctx, cl, sent, slept, st, err)
+	}
+	return co.await(ctx, w)
+}
+
+// enlist makes w a waiter. It answers the claim, if w is the first, for the
+// caller to enter from its own goroutine: the way of a lock that nobody else
+// wants.
+func (co *cohort) enlist(w *waiter) (first *claim, err error) {
 	co.mu.Lock()
+	defer co.mu.Unlock()
 	if co.closed {
-		co.mu.Unlock()
 		return nil, fmt.Errorf("lock %q: %w", co.key.name, ErrClosed)
 	}
 	w.at = co.waiters.PushBack(w)
 	switch {
+	case co.admit():
 	case co.claim == nil:
-		cl := co.newClaim(driver.NewID())
-		co.claim = cl
-		co.mu.Unlock()
-		co.first(ctx, cl, w)
-		co.mu.Lock()
-	case try && co.claim.state != entering:
+		co.claim = co.newClaim(driver.NewID())
+		return co.claim, nil
+	case w.try && co.busy():
 		co.refuse()
 	default:
 		co.plan()
 	}
-	if w.at == nil {
-		co.mu.Unlock()
-		return w.tenure, w.err
-	}
-	w.ready = make(chan struct{})
-	co.mu.Unlock()
-	return co.await(ctx, w)
+	return nil, nil
 }
 
-// first enters a claim from the caller's own goroutine: the way of a lock that
-// nobody else wants. If that does not settle it, the claim is pursued.
-func (co *cohort) first(ctx context.Context, cl *claim, w *waiter) {
-	sent, slept, st, err := cl.enter(ctx, w.try)
+// settle takes over what the store answered to the entering of a first claim. If
+// that does not settle it, the claim is pursued.
+func (co *cohort) settle(ctx context.Context, cl *claim, sent time.Time, slept time.Duration, st driver.Status, err error) {
 	co.mu.Lock()
 	defer co.mu.Unlock()
 	var pause time.Duration
@@ -115,25 +123,37 @@ func (co *cohort) first(ctx context.Context, cl *claim, w *waiter) {
 }
 
 func (co *cohort) await(ctx context.Context, w *waiter) (*tenure, error) {
+	t, left, err := co.outcome(ctx, w)
+	awaitLeft(left)
+	return t, err
+}
+
+// outcome answers what the waiter was served, or gives it up when ctx ends. left
+// is closed once the store has heard of that.
+func (co *cohort) outcome(ctx context.Context, w *waiter) (t *tenure, left <-chan struct{}, err error) {
+	co.mu.Lock()
+	if w.at == nil {
+		co.mu.Unlock()
+		return w.tenure, closedChan, w.err
+	}
+	w.ready = make(chan struct{})
+	co.mu.Unlock()
 	select {
 	case <-w.ready:
-		return w.tenure, w.err
+		return w.tenure, closedChan, w.err
 	case <-ctx.Done():
 	}
 	co.mu.Lock()
+	defer co.mu.Unlock()
 	if w.at == nil { // served at the same moment
-		co.mu.Unlock()
-		return w.tenure, w.err
+		return w.tenure, closedChan, w.err
 	}
-	err := &WaitError{Name: co.key.name, Cause: context.Cause(ctx), Engine: co.engine, ctx: ctx.Err()}
+	over := &WaitError{Name: co.key.name, Cause: context.Cause(ctx), Engine: co.engine, ctx: ctx.Err()}
 	if co.claim != nil && co.claim.state == entering && co.engine == nil {
-		err.Engine = noAnswer(ctx.Err())
+		over.Engine = noAnswer(ctx.Err())
 	}
-	co.serve(w, nil, err)
-	left := co.trim()
-	co.mu.Unlock()
-	awaitLeft(left)
-	return nil, err
+	co.serve(w, nil, over)
+	return nil, co.trim(), over
 }
 
 // serve ends a waiter's waiting.
@@ -141,7 +161,7 @@ func (co *cohort) serve(w *waiter, t *tenure, err error) {
 	co.waiters.Remove(w.at)
 	w.at, w.tenure, w.err = nil, t, err
 	if t != nil {
-		co.tell(w.opts, Event{Kind: Acquired, Claim: t.cl.id, Token: t.token, Waited: t.acquired.Sub(w.asked)})
+		co.tell(w.opts, Event{Kind: Acquired, Claim: t.cl.id, Token: t.token.Load(), Waited: t.acquired.Sub(w.asked)})
 	}
 	if w.ready != nil {
 		close(w.ready)
@@ -153,9 +173,9 @@ func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenur
 	co.mu.Lock()
 	if co.claim != nil {
 		co.mu.Unlock()
-		return nil, fmt.Errorf("adopt %q: this client has adopted claim %s already", co.key.name, co.key.adopted)
+		return nil, fmt.Errorf("adopt %q: this client has adopted claim %s already", co.key.name, co.key.own)
 	}
-	cl := co.newClaim(co.key.adopted)
+	cl := co.newClaim(co.key.own)
 	co.claim = cl
 	r := cl.ref()
 	cl.ends = time.Now().Add(cl.ttl)
@@ -222,17 +242,24 @@ func (co *cohort) refuse() {
 // held says who is in the way.
 func (co *cohort) held() error {
 	cl := co.claim
-	if cl == nil {
+	switch {
+	case cl == nil:
 		return &HeldError{Name: co.key.name}
-	}
-	if cl.state != holding {
+	case cl.state != holding:
 		return &HeldError{co.key.name, cl.blocker}
+	case co.next != nil && co.next.blocker != nil && co.key.shared():
+		return &HeldError{co.key.name, co.next.blocker}
 	}
-	owner := co.core.owner
-	owner.Label = co.key.label
+	return cl.held()
+}
+
+// held says that this claim, which holds, is in the way.
+func (cl *claim) held() error {
+	owner := cl.co.core.owner
+	owner.Label = cl.co.key.label
 	t := cl.tenure
-	return &HeldError{co.key.name, &driver.Entry{
-		ID: cl.id, State: driver.Holding, Units: co.key.units, Token: t.token, Owner: owner,
+	return &HeldError{cl.co.key.name, &driver.Entry{
+		ID: cl.id, State: driver.Holding, Units: cl.units, Token: t.token.Load(), Owner: owner,
 		Age: time.Since(cl.since), Held: time.Since(t.acquired), TTL: time.Until(cl.deadline),
 	}}
 }
@@ -244,7 +271,11 @@ func (co *cohort) plan() {
 	if n == 0 || co.closed {
 		return
 	}
-	switch cl := co.claim; {
+	cl := co.claim
+	if cl != nil && cl.state == holding {
+		cl.press()
+	}
+	switch {
 	case cl == nil:
 		co.claim = co.newClaim(driver.NewID())
 		co.pursue(co.claim, 0)
@@ -280,6 +311,8 @@ func (co *cohort) drop(cl *claim) {
 		co.claim, co.next = co.next, nil
 	case co.next:
 		co.next = nil
+	default:
+		co.older = slices.DeleteFunc(co.older, func(c *claim) bool { return c == cl })
 	}
 	co.core.keeper.remove(cl)
 }
@@ -287,16 +320,15 @@ func (co *cohort) drop(cl *claim) {
 // granted hands a claim that holds to the first waiter.
 func (co *cohort) granted(cl *claim, st driver.Status) {
 	now := time.Now()
-	if cl.remaining(now, co.core.keeper.sleptBy(now)) < cl.ttl/4 {
+	if cl.remaining(now, co.core.keeper.sleptBy(now)) < cl.span()/4 {
 		// The news may be old, and the claim have run out since, if this
 		// process was paused; or it is nearly used up. Renewing it tells.
 		cl.state = waiting
 		cl.hurry()
 		return
 	}
-	if cl == co.next {
-		// The engine would not have granted it while the present claim holds.
-		co.lose(co.claim, errors.New("the engine gave the lock to the next claim"))
+	if cl == co.next || len(co.older) > 0 {
+		co.makeWay(cl)
 	}
 	if cl.wake != nil {
 		cl.wake()
@@ -308,13 +340,16 @@ func (co *cohort) granted(cl *claim, st driver.Status) {
 		return
 	}
 	co.serve(w, co.grant(cl, w.opts, st), nil)
+	if co.key.shared() {
+		co.share(cl)
+	}
 	co.refuse()
 	co.plan()
 }
 
 // grant makes the tenure for a claim whose status st says that it holds.
 func (co *cohort) grant(cl *claim, opts *Options, st driver.Status) *tenure {
-	if cl.state == waiting && co.key.noRenewal {
+	if cl.state == waiting && cl.plain {
 		// Its time has run while it waited: begin anew, once.
 		cl.fresh = true
 		cl.hurry()
@@ -324,11 +359,14 @@ func (co *cohort) grant(cl *claim, opts *Options, st driver.Status) *tenure {
 	cl.since = time.Now()
 	seen := cl.wanted || st.Behind > 0
 	cl.wanted = false
-	cl.want(seen || cl.since.Sub(co.rivals) < rivalry)
+	cl.want(seen || cl.since.Sub(co.rivals) < rivalry && !co.key.shared())
 	if seen {
 		co.rivals = cl.since
 	}
 	t := cl.serve(opts, st.Token, cl.since)
+	if seen {
+		t.press()
+	}
 	co.core.keeper.watch(cl)
 	return t
 }
@@ -337,10 +375,10 @@ func (co *cohort) grant(cl *claim, opts *Options, st driver.Status) *tenure {
 // the claim can be passed on: the hand-over without I/O.
 func (co *cohort) pass(t *tenure, now time.Time) bool {
 	cl, w := t.cl, co.front()
-	if w == nil || cl.room() == 0 || t.token-cl.token >= cl.spare {
+	token := t.token.Load() + 1
+	if w == nil || cl.room() == 0 || token-cl.token > cl.spare {
 		return false
 	}
-	token := t.token + 1
 	// One token per microsecond at the most (driver.Status.Spare), with 5 %
 	// for a clock here that is faster than the store's. That is a moment at the
 	// most, unless the clock stands still, as it does in tests.
@@ -359,25 +397,34 @@ func (co *cohort) pass(t *tenure, now time.Time) bool {
 		co.core.keeper.watch(cl)
 	}
 	co.serve(w, next, nil)
+	if co.waiters.Len() > 0 {
+		next.press()
+	}
 	co.trim()
 	return true
 }
 
-// dismiss ends a tenure that was given up, and its claim.
-func (co *cohort) dismiss(t *tenure, err error) {
-	t.cl.end()
-	t.finish(err)
-	co.drop(t.cl)
+// dismiss ends a claim that holds no longer, and its tenures.
+func (co *cohort) dismiss(cl *claim, err error) {
+	cl.end()
+	for t := cl.tenure; t != nil; {
+		next := t.next
+		t.prev, t.next = nil, nil
+		t.finish(err)
+		t = next
+	}
+	co.drop(cl)
 	co.trim()
 	co.plan()
 }
 
-// lose ends the tenure of a claim whose lease is over, and the claim.
+// lose ends a claim that is lost.
 func (co *cohort) lose(cl *claim, why error) {
-	t := cl.tenure
-	err := fmt.Errorf("lock %q, token %d: %w: %w", co.key.name, t.token, ErrLost, why)
-	co.tell(t.opts, Event{Kind: Lost, Claim: cl.id, Token: t.token, Held: time.Since(t.acquired), Err: err})
-	co.dismiss(t, err)
+	err := cl.tenure.lostErr(why)
+	for t := cl.tenure; t != nil; t = t.next {
+		t.tellLost(err)
+	}
+	co.dismiss(cl, err)
 }
 
 // close ends everybody's business here and answers how to take leave of the
@@ -387,16 +434,17 @@ func (co *cohort) close() (leave []func(context.Context) error) {
 	defer co.mu.Unlock()
 	co.closed = true
 	co.fail(ErrClosed)
-	for _, cl := range []*claim{co.next, co.claim} {
+	for _, cl := range append([]*claim{co.next, co.claim}, co.older...) {
 		switch {
 		case cl == nil:
 		case cl.state == holding:
-			t := cl.tenure
-			now := time.Now()
-			co.tell(t.opts, Event{Kind: Released, Claim: cl.id, Token: t.token, Held: now.Sub(t.acquired), Err: ErrClosed})
-			co.dismiss(t, fmt.Errorf("lock %q: %w", co.key.name, ErrClosed))
+			now, token := time.Now(), cl.tenure.token.Load()
+			for t := cl.tenure; t != nil; t = t.next {
+				co.tell(t.opts, Event{Kind: Released, Claim: cl.id, Token: token, Held: now.Sub(t.acquired), Err: ErrClosed})
+			}
+			co.dismiss(cl, fmt.Errorf("lock %q: %w", co.key.name, ErrClosed))
 			leave = append(leave, func(ctx context.Context) error {
-				_, err := cl.leave(ctx, t.token, t.linger(now))
+				_, err := cl.leave(ctx, token, cl.linger(now))
 				return err
 			})
 		case !cl.pursued:

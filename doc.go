@@ -12,7 +12,27 @@
 //
 // A store comes from one of the store packages: filestore (a folder on one
 // machine), memstore (one process, for tests), redisstore/rueidis (Redis and
-// Valkey).
+// Valkey), pgstore/pgx, mysqlstore/mysql, etcdstore, zkstore.
+//
+// # What there is
+//
+// Each is a name and options only, made by a [Client] at no cost:
+//
+//   - [Mutex], [RWMutex], [Semaphore]: a [Lease] of all, of a share, of n permits;
+//     [Client.LockAll]: of several names at once.
+//   - [Election]: who leads, and what it says to the others.
+//   - [Once]: done at most once per key and period.
+//   - [Latch]: opens when so many parties have counted down.
+//   - [Barrier]: parties that wait for each other, again and again.
+//
+// Operators look with [Client.List] and [Client.Inspect], ask holders to give
+// way with [Client.Ask] ([Lease.Wanted]), and take a name away with
+// [Client.Release].
+//
+// Use one kind and size per name: another one is ErrLimit or ErrMismatch as far
+// as it can be seen. A latch or the record of an election is no lock: a mutex of
+// the name of a latch is another thing, an Election and a Once of a name exclude
+// its Mutex.
 //
 // # What holds
 //

@@ -21,6 +21,13 @@ var (
 	// ErrReleased: the lease was released before.
 	ErrReleased = errors.New("lease already released")
 
+	// ErrDone: it was done within the period, by an earlier [Once.Do].
+	ErrDone = errors.New("already done")
+
+	// ErrUnknown: the engine did not answer, and may have done what it was asked
+	// for, or may do it yet.
+	ErrUnknown = errors.New("whether it is on record is not known")
+
 	// ErrClosed: the client or its store was closed.
 	ErrClosed = driver.ErrClosed
 
@@ -31,6 +38,25 @@ var (
 	// ErrUnsupported: the engine cannot do this; see its page in
 	// docs/GUARANTEES.md.
 	ErrUnsupported = driver.ErrUnsupported
+
+	// ErrLimit: the name is in use with another limit, or fewer units are left
+	// of it by [Semaphore.SetLimit] than were asked for. The error is a
+	// *driver.LimitError, which names both.
+	ErrLimit = driver.ErrLimit
+
+	// ErrNoLeader: nobody leads at the moment.
+	ErrNoLeader = errors.New("nobody leads")
+
+	// ErrBroken: a barrier or latch cannot be waited for any longer; the message
+	// says why. Of a barrier: a party died, left or failed; [Barrier.Reset] repairs
+	// it. Of a latch: it was deleted, or the engine has lost it; whether it was open
+	// before must be found out otherwise, and who waits again waits for a new one.
+	ErrBroken = errors.New("broken")
+
+	// ErrMismatch: a latch or barrier of that name is of another size, or the name
+	// is that of another kind: latch, barrier, election, or what is done once. The
+	// message says which: use one kind and size per name.
+	ErrMismatch = errors.New("the name is in use otherwise")
 
 	// ErrInvalid: a name, option or argument is not allowed. The message names
 	// the value and what is allowed. Nothing was sent.
@@ -67,20 +93,28 @@ func describe(e *driver.Entry) string {
 	return strings.Join(parts, ", ")
 }
 
-// WaitError is why a Lock that waited gave up. It matches the context's error
-// and its cause. "Busy" and "engine out of reach" are told apart by Engine.
+// WaitError is why a Lock, or another call that waits, gave up. It matches the
+// context's error and its cause. "Busy" and "engine out of reach" are told apart
+// by Engine.
 type WaitError struct {
 	Name   string
 	Cause  error // context.Cause
 	Engine error // why the engine could not be asked at last; nil if the lock was just busy
 	ctx    error
+	what   string // was tried; empty: to lock
 }
 
 func (e *WaitError) Error() string {
-	if e.Engine == nil {
+	what := e.what
+	switch {
+	case what == "" && e.Engine == nil:
 		return fmt.Sprintf("lock %q: %v while waiting for its turn", e.Name, e.Cause)
+	case what == "":
+		what = fmt.Sprintf("lock %q", e.Name)
+	case e.Engine == nil:
+		return fmt.Sprintf("%s: %v", what, e.Cause)
 	}
-	return fmt.Sprintf("lock %q: %v while the engine failed: %v", e.Name, e.Cause, e.Engine)
+	return fmt.Sprintf("%s: %v while the engine failed: %v", what, e.Cause, e.Engine)
 }
 
 func (e *WaitError) Unwrap() []error {

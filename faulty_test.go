@@ -120,6 +120,23 @@ func (f *faulty) Enter(ctx context.Context, c driver.Claim) (driver.Status, erro
 	})
 }
 
+func (f *faulty) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Status, error) {
+	all, ok := f.Store.(driver.AllEnterer)
+	if !ok {
+		return nil, driver.ErrUnsupported
+	}
+	sent := time.Now()
+	return do(ctx, f, "enter all", func(ctx context.Context) ([]driver.Status, error) {
+		sts, err := all.EnterAll(ctx, cs)
+		for i := range sts {
+			if !sts[i].Deadline.IsZero() {
+				sts[i].Deadline = driver.Deadline(sent, cs[i].TTL)
+			}
+		}
+		return sts, err
+	})
+}
+
 func (f *faulty) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	type answer struct {
 		st  driver.Status
@@ -159,6 +176,10 @@ func (f *faulty) Leave(ctx context.Context, r driver.Ref) (driver.State, error) 
 	return do(ctx, f, "leave", func(ctx context.Context) (driver.State, error) { return f.Store.Leave(ctx, r) })
 }
 
+func (f *faulty) Resize(ctx context.Context, r driver.Ref, units int64) (driver.Status, error) {
+	return do(ctx, f, "resize", func(ctx context.Context) (driver.Status, error) { return f.Store.Resize(ctx, r, units) })
+}
+
 // Wait is a push: sometimes it just says nothing.
 func (f *faulty) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	f.mu.Lock()
@@ -179,4 +200,28 @@ func (f *faulty) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) 
 	st, err := f.Store.Wait(ctx, r)
 	time.Sleep(late) // the news travels slowly, and may be old when it comes
 	return st, err
+}
+
+func (f *faulty) Ask(ctx context.Context, name string) error {
+	_, err := do(ctx, f, "ask", func(ctx context.Context) (struct{}, error) { return struct{}{}, f.Store.Ask(ctx, name) })
+	return err
+}
+
+func (f *faulty) Break(ctx context.Context, name string) ([]driver.Entry, error) {
+	return do(ctx, f, "break", func(ctx context.Context) ([]driver.Entry, error) { return f.Store.Break(ctx, name) })
+}
+
+func (f *faulty) SetLimit(ctx context.Context, name string, was, limit int64) error {
+	_, err := do(ctx, f, "set limit", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, f.Store.SetLimit(ctx, name, was, limit)
+	})
+	return err
+}
+
+func (f *faulty) Load(ctx context.Context, name string) (driver.Record, error) {
+	return do(ctx, f, "load", func(ctx context.Context) (driver.Record, error) { return f.Store.Load(ctx, name) })
+}
+
+func (f *faulty) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
+	return do(ctx, f, "swap", func(ctx context.Context) (driver.Record, error) { return f.Store.CompareAndSwap(ctx, r) })
 }

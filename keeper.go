@@ -159,9 +159,10 @@ func (k *keeper) round(now time.Time) {
 		if r, ok := cl.tend(now, slept); ok {
 			b := batches[cl.ttl]
 			if b == nil {
-				b = &batch{ttl: cl.ttl}
+				b = &batch{ttl: cl.ttl, span: cl.span()}
 				batches[cl.ttl] = b
 			}
+			b.span = min(b.span, cl.span())
 			b.claims = append(b.claims, cl)
 			b.refs = append(b.refs, r)
 			if len(b.refs) == maxBatch {
@@ -179,6 +180,7 @@ func (k *keeper) round(now time.Time) {
 // batch is renewals of claims that share a TTL.
 type batch struct {
 	ttl    time.Duration
+	span   time.Duration // the shortest of them
 	claims []*claim
 	refs   []driver.Ref
 }
@@ -187,7 +189,7 @@ type batch struct {
 // keeper, and no answer is waited for longer than leaves time for more tries.
 func (k *keeper) send(b *batch) {
 	k.core.spawn(func() {
-		ctx, cancel := context.WithTimeout(k.core.ctx, min(b.ttl/4, answerPatience))
+		ctx, cancel := context.WithTimeout(k.core.ctx, min(b.span/4, answerPatience))
 		defer cancel()
 		sent := time.Now()
 		slept := k.sleptBy(sent)
@@ -229,8 +231,12 @@ func (cl *claim) nextDue() (due time.Time, slack time.Duration) {
 	ends := now.Add(cl.remaining(now, cl.co.core.keeper.sleptBy(now)))
 	if cl.state == waiting {
 		ends = now.Add(cl.ttl) // it has no end; just a date
-	} else if t := cl.tenure; !t.maxHoldEnds.IsZero() && t.maxHoldEnds.Before(ends) {
-		ends = t.maxHoldEnds
+	} else {
+		for t := cl.tenure; t != nil; t = t.next {
+			if !t.maxHoldEnds.IsZero() && t.maxHoldEnds.Before(ends) {
+				ends = t.maxHoldEnds
+			}
+		}
 	}
 	if cl.renews() && !cl.renewing && cl.renewAt.Before(ends) {
 		return cl.renewAt, cl.early()
@@ -239,11 +245,11 @@ func (cl *claim) nextDue() (due time.Time, slack time.Duration) {
 }
 
 // early is how much before its date a renewal may be sent along with others.
-func (cl *claim) early() time.Duration { return cl.ttl / 60 }
+func (cl *claim) early() time.Duration { return cl.span() / 60 }
 
 // renews tells whether the claim is to be renewed at renewAt.
 func (cl *claim) renews() bool {
-	return cl.state == waiting || !cl.co.key.noRenewal || cl.hurried
+	return cl.state == waiting || !cl.plain || cl.hurried
 }
 
 // tend ends the claim's tenure if its time has come, and answers whether the
@@ -257,7 +263,7 @@ func (cl *claim) tend(now time.Time, slept time.Duration) (r driver.Ref, ok bool
 	}
 	if cl.renews() && !cl.renewing && !cl.renewAt.After(now.Add(cl.early())) {
 		r = cl.ref()
-		if cl.state == holding && cl.co.key.noRenewal && !cl.fresh {
+		if cl.state == holding && cl.plain && !cl.fresh {
 			r.TTL = driver.MinTTL // a look at a plain lease must not make it longer
 		}
 		cl.ends = later(cl.ends, now.Add(r.TTL))

@@ -21,7 +21,7 @@ type Lease struct {
 type tenure struct {
 	cl       *claim
 	opts     *Options
-	token    int64
+	token    atomic.Int64 // written under the cohort's mutex
 	acquired time.Time
 	leases   int   // not yet unlocked
 	err      error // why it is over; nil while it holds
@@ -30,7 +30,13 @@ type tenure struct {
 	ended       time.Time // its deadline, once it is over
 
 	lost     chan struct{}
+	wanted   chan struct{}              // see Wanted
+	pressed  bool                       // others want it, or did
 	contexts map[*leaseContext]struct{} // alive
+
+	prev, next *tenure // others on the same claim, see claim.tenure
+
+	set *LeaseSet // that it is a part of
 }
 
 // Name of the lock.
@@ -38,10 +44,13 @@ func (l *Lease) Name() string { return l.t.cl.co.key.name }
 
 // Token of the grant: greater than that of every earlier grant of the name.
 // Send it along with each write to the protected resource, and let that refuse
-// a token smaller than one it has seen.
-func (l *Lease) Token() int64 { return l.t.token }
+// a token smaller than one it has seen. Readers of one [RWMutex] who share a
+// claim have the same token; [Lease.TryUpgrade] draws a new one.
+func (l *Lease) Token() int64 { return l.t.token.Load() }
 
-// Claim names this lease for [Mutex.Adopt] in another process.
+// Claim names this lease for [Mutex.Adopt], [RWMutex.Adopt] or
+// [Semaphore.Adopt] in another process. From then on it is shared with no more
+// readers, and stays a reader's or a writer's as it is.
 func (l *Lease) Claim() string {
 	// From now on the claim must not pass to another tenure, which an adopter
 	// could not tell from this one.
@@ -58,7 +67,16 @@ func (t *tenure) show() {
 	}
 }
 
-func (t *tenure) claim() string { return t.cl.id + "." + strconv.FormatInt(t.token, 10) }
+func (t *tenure) claim() string {
+	text := t.cl.id + "." + strconv.FormatInt(t.token.Load(), 10)
+	switch key := &t.cl.co.key; {
+	case t.cl.reads():
+		text += readerMark
+	case !key.rw && key.limit > 1:
+		text += permitMark + strconv.FormatInt(t.cl.units, 10)
+	}
+	return text
+}
 
 // Deadline is when the lease ends unless it is renewed before: by the local
 // monotonic clock, earlier than the engine's by a margin for clocks that do
@@ -79,11 +97,6 @@ func (t *tenure) deadline() time.Time {
 	default:
 		return d
 	}
-}
-
-// linger is how long the name has to stay taken if it is released now.
-func (t *tenure) linger(now time.Time) time.Duration {
-	return max(0, t.opts.MinHold-now.Sub(t.acquired))
 }
 
 // Err answers nil while the lease holds; after that ErrLost, ErrReleased, or
@@ -121,7 +134,7 @@ func (l *Lease) Lost() <-chan struct{} {
 func (l *Lease) Context(parent context.Context) context.Context {
 	t := l.t
 	ctx, cancel := context.WithCancelCause(parent)
-	c := &leaseContext{ctx, t, cancel}
+	c := &leaseContext{ctx, l, t, cancel}
 	t.cl.co.mu.Lock()
 	defer t.cl.co.mu.Unlock()
 	if t.err != nil {
@@ -141,6 +154,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 // leaseContext remembers the lease it belongs to.
 type leaseContext struct {
 	context.Context
+	lease  *Lease
 	t      *tenure
 	cancel context.CancelCauseFunc
 }
@@ -161,8 +175,20 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// LeaseFrom answers the lease that ctx belongs to, the innermost of several:
+// that of [Lease.Context], and so of what Do runs. nil if there is none.
+func LeaseFrom(ctx context.Context) *Lease {
+	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
+		return c.lease
+	}
+	return nil
+}
+
 // held answers the tenure of that lock that ctx belongs to, or nil.
 func held(ctx context.Context, core *core, name string) *tenure {
+	if t := heldInSet(ctx, core, name); t != nil {
+		return t
+	}
 	for {
 		c, ok := ctx.Value(leaseKey{}).(*leaseContext)
 		if !ok {
@@ -222,9 +248,11 @@ func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // HandOver gives the lease up without releasing it, and answers what
-// [Mutex.Adopt] needs in the process that takes it over within the TTL. The
+// [Mutex.Adopt], or that of another kind of lock, needs in the process that takes
+// it over within the TTL. The
 // lease ends here: its contexts are cancelled with cause ErrReleased. A lock
-// that was re-entered cannot be handed over (ErrInvalid).
+// that was re-entered cannot be handed over (ErrInvalid), nor a reader's that
+// shares its claim with others of the process.
 func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 	if err := l.Extend(ctx, 0); err != nil {
 		return "", fmt.Errorf("hand over: %w", err)
@@ -237,11 +265,13 @@ func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 		return "", fmt.Errorf("hand over: %w", t.err)
 	case t.leases > 1:
 		return "", fmt.Errorf("hand over %q: %w: it was re-entered, %d leases hold it", co.key.name, ErrInvalid, t.leases)
+	case !t.only():
+		return "", fmt.Errorf("hand over %q: %w: other readers of this process share its claim", co.key.name, ErrInvalid)
 	case l.released.Swap(true):
 		return "", l.releasedErr()
 	}
-	co.tell(t.opts, Event{Kind: Released, Claim: t.cl.id, Token: t.token, Held: time.Since(t.acquired)})
-	co.dismiss(t, ErrReleased)
+	co.tell(t.opts, Event{Kind: Released, Claim: t.cl.id, Token: t.token.Load(), Held: time.Since(t.acquired)})
+	co.dismiss(t.cl, ErrReleased)
 	return t.claim(), nil
 }
 
@@ -264,63 +294,92 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	t.checkExpired(now)
 	if t.leases--; t.err != nil || t.leases > 0 {
 		defer co.mu.Unlock()
-		if cl.stuck && t.leases == 0 {
-			cl.leaveSoon(t.token, 0)
+		if cl.stuck && t.leases == 0 && cl.tenure == t {
+			cl.leaveSoon(t.token.Load(), 0)
 		}
 		return t.err
 	}
-	co.tell(t.opts, Event{Kind: Released, Claim: cl.id, Token: t.token, Held: now.Sub(t.acquired)})
-	linger := t.linger(now)
-	if linger == 0 && co.pass(t, now) {
+	token := t.token.Load()
+	co.tell(t.opts, Event{Kind: Released, Claim: cl.id, Token: token, Held: now.Sub(t.acquired)})
+	linger := cl.linger(now)
+	if cl.part(t, ErrReleased) || linger == 0 && co.pass(t, now) {
 		co.mu.Unlock()
 		return nil
 	}
-	co.dismiss(t, ErrReleased)
+	co.dismiss(cl, ErrReleased)
 	co.mu.Unlock()
 
 	ctx, cancel := co.core.unlock.bound(context.WithoutCancel(ctx), cl.ttl)
 	defer cancel()
-	known, err := cl.leave(ctx, t.token, linger)
+	known, err := cl.leave(ctx, token, linger)
 	if err != nil || cl.unanswered {
 		co.mu.Lock()
 		if err != nil {
-			co.tell(t.opts, Event{Kind: Retrying, Claim: cl.id, Token: t.token, Attempt: 1, Err: err})
+			co.tell(t.opts, Event{Kind: Retrying, Claim: cl.id, Token: token, Attempt: 1, Err: err})
 		}
-		cl.leaveSoon(t.token, linger)
+		cl.leaveSoon(token, linger)
 		co.mu.Unlock()
 	}
 	if !known {
-		return fmt.Errorf("unlock %q, token %d: %w: the engine no longer knew the claim", co.key.name, t.token, ErrLost)
+		return fmt.Errorf("unlock %q, token %d: %w: the engine no longer knew the claim", co.key.name, token, ErrLost)
 	}
 	return nil
 }
 
 func (l *Lease) releasedErr() error {
-	return fmt.Errorf("lock %q, token %d: %w", l.Name(), l.t.token, ErrReleased)
+	return fmt.Errorf("lock %q, token %d: %w", l.Name(), l.Token(), ErrReleased)
 }
 
-// reenter tells whether the tenure holds, and answers one more lease of it if
-// that is allowed.
-func (t *tenure) reenter(allowed bool) (l *Lease, alive bool) {
+// reenter answers one more lease of the tenure, if it holds that many units and
+// it is allowed; ErrDeadlock if it holds, but that may not be; or nothing.
+func (t *tenure) reenter(units int64, allowed bool) (*Lease, error) {
 	t.cl.co.mu.Lock()
 	defer t.cl.co.mu.Unlock()
 	t.checkExpired(time.Now())
-	if t.err != nil || t.leases == 0 {
-		return nil, false
-	}
-	if !allowed {
-		return nil, true
+	switch {
+	case t.err != nil || t.leases == 0:
+		return nil, nil
+	case units > t.cl.units:
+		return nil, fmt.Errorf("%w, as a reader: Lease.TryUpgrade may make it a writer", ErrDeadlock)
+	case !allowed:
+		return nil, ErrDeadlock
 	}
 	t.leases++
-	return &Lease{t: t}, true
+	return &Lease{t: t}, nil
 }
 
 // checkExpired ends the tenure if its time has passed, in case the keeper has
 // not come to it yet.
 func (t *tenure) checkExpired(now time.Time) {
-	if t.err == nil {
-		t.cl.checkExpired(now, t.cl.co.core.keeper.sleptBy(now))
+	if cl := t.cl; t.err == nil && !cl.ranOut(now, cl.co.core.keeper.sleptBy(now)) {
+		t.checkMaxHold(now)
 	}
+}
+
+// checkMaxHold ends the tenure, of a claim that is good, if its own time has
+// passed.
+func (t *tenure) checkMaxHold(now time.Time) {
+	cl := t.cl
+	if t.maxHoldEnds.IsZero() || now.Before(t.maxHoldEnds) {
+		return
+	}
+	why := fmt.Errorf("MaxHold of %v has passed", t.opts.MaxHold)
+	if t.only() {
+		cl.stuck = true
+		cl.co.lose(cl, why)
+		return
+	}
+	err := t.lostErr(why)
+	t.tellLost(err)
+	cl.part(t, err)
+}
+
+func (t *tenure) lostErr(why error) error {
+	return fmt.Errorf("lock %q, token %d: %w: %w", t.cl.co.key.name, t.token.Load(), ErrLost, why)
+}
+
+func (t *tenure) tellLost(err error) {
+	t.cl.co.tell(t.opts, Event{Kind: Lost, Claim: t.cl.id, Token: t.token.Load(), Held: time.Since(t.acquired), Err: err})
 }
 
 // finish ends the tenure with err.
@@ -335,6 +394,9 @@ func (t *tenure) finish(err error) {
 	}
 	for c := range t.contexts {
 		c.cancel(err)
+	}
+	if t.set != nil {
+		t.set.ended(t, err)
 	}
 	t.cl.co.core.release(t.cl.co)
 }

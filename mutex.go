@@ -46,17 +46,22 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.lock(ctx
 // Do runs f while it holds the mutex, with the context of the lease, and
 // releases it, also if f panics. It answers f's error; if f had none, that of
 // Unlock: ErrLost says that f was not protected to its end.
-func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) (err error) {
+func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	lease, err := m.Lock(ctx)
 	if err != nil {
 		return err
 	}
+	return lease.do(ctx, f)
+}
+
+// do runs f with the context of the lease, and unlocks.
+func (l *Lease) do(ctx context.Context, f func(ctx context.Context) error) (err error) {
 	defer func() {
-		if e := lease.Unlock(ctx); err == nil {
+		if e := l.Unlock(ctx); err == nil {
 			err = e
 		}
 	}()
-	return f(lease.Context(ctx))
+	return f(l.Context(ctx))
 }
 
 // Adopt takes over a lease from another process, or another client, by its
@@ -65,52 +70,83 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) (err 
 // ErrLost. An engine that does not answer is another error, after ten seconds
 // at the most; trying again does no harm.
 func (m *Mutex) Adopt(ctx context.Context, claim string) (*Lease, error) {
+	key, err := m.client.key(ctx, m.name, 1, 1)
+	if err != nil {
+		return nil, err
+	}
+	return m.client.adopt(ctx, key, claim)
+}
+
+func (c *Client) adopt(ctx context.Context, key cohortKey, claim string) (*Lease, error) {
 	id, tok, _ := strings.Cut(claim, ".")
 	token, err := strconv.ParseInt(tok, 10, 64)
 	if err != nil || driver.CheckID(id) != nil {
-		return nil, fmt.Errorf("adopt %q: %w claim %q: it is no Lease.Claim", m.name, ErrInvalid, claim)
+		return nil, notAdoptable(key.name, claim)
 	}
-	key, err := m.key(ctx)
-	if err != nil {
-		return nil, err
-	}
-	key.adopted = id
-	return m.client.core.acquire(key, &m.client.opts, func(co *cohort) (*tenure, error) {
-		return co.adopt(ctx, token, &m.client.opts)
+	key.own = id
+	return c.core.acquire(key, &c.opts, func(co *cohort) (*tenure, error) {
+		return co.adopt(ctx, token, &c.opts)
 	})
+}
+
+func notAdoptable(name, claim string) error {
+	return fmt.Errorf("adopt %q: %w claim %q: it is no Lease.Claim of such a lock", name, ErrInvalid, claim)
 }
 
 func (m *Mutex) lock(ctx context.Context, try bool) (*Lease, error) {
-	key, err := m.key(ctx)
+	key, err := m.client.key(ctx, m.name, 1, 1)
 	if err != nil {
 		return nil, err
 	}
-	if t := held(ctx, m.client.core, m.name); t != nil {
-		switch lease, alive := t.reenter(m.client.opts.Reentrant); {
+	return m.client.lock(ctx, key, try)
+}
+
+// lock re-enters the lock of that key, if ctx belongs to a lease of it, or
+// acquires it.
+func (c *Client) lock(ctx context.Context, key cohortKey, try bool) (*Lease, error) {
+	if t := held(ctx, c.core, key.name); t != nil && t.cl.co.key.limit == key.limit && t.cl.co.key.rw == key.rw {
+		switch lease, err := t.reenter(key.units, c.opts.Reentrant); {
 		case lease != nil:
 			return lease, nil
-		case alive && !try:
-			return nil, fmt.Errorf("lock %q: %w", m.name, ErrDeadlock)
+		case err != nil && !try:
+			return nil, fmt.Errorf("lock %q: %w", key.name, err)
 		}
 	}
-	return m.client.core.acquire(key, &m.client.opts, func(co *cohort) (*tenure, error) {
-		return co.acquire(ctx, &m.client.opts, try)
-	})
+	return c.core.take(ctx, key, &c.opts, try)
 }
 
 // key checks everything that can be checked before any I/O.
-func (m *Mutex) key(ctx context.Context) (k cohortKey, err error) {
+func (c *Client) key(ctx context.Context, name string, units, limit int64) (k cohortKey, err error) {
 	if err = ctx.Err(); err != nil {
-		return k, fmt.Errorf("lock %q: the context was over before: %w", m.name, errors.Join(err, ifOther(context.Cause(ctx), err)))
+		return k, fmt.Errorf("lock %q: the context was over before: %w", name, errors.Join(err, ifOther(context.Cause(ctx), err)))
 	}
-	if err = driver.CheckName(m.name); err != nil {
+	if err = driver.CheckName(name); err != nil {
 		return k, err
 	}
-	if err = m.client.err; err != nil {
-		return k, fmt.Errorf("lock %q: %w", m.name, err)
+	if err = driver.CheckLimit(limit); err != nil {
+		return k, fmt.Errorf("lock %q: %w", name, err)
 	}
-	o := &m.client.opts
-	return cohortKey{name: m.name, units: 1, limit: 1, ttl: o.TTL, noRenewal: o.NoRenewal, overtake: o.Overtake, label: o.Label}, nil
+	if units < 1 || units > limit {
+		return k, fmt.Errorf("lock %q: %w units %d: allowed are 1 to the limit, %d", name, ErrInvalid, units, limit)
+	}
+	if err = c.err; err != nil {
+		return k, fmt.Errorf("lock %q: %w", name, err)
+	}
+	o := &c.opts
+	return cohortKey{name: name, units: units, limit: limit, ttl: o.TTL, noRenewal: o.NoRenewal, overtake: o.Overtake, label: o.Label}, nil
+}
+
+// take makes a lease of the next turn that the key's cohort has.
+func (c *core) take(ctx context.Context, key cohortKey, opts *Options, try bool) (*Lease, error) {
+	return c.acquire(key, opts, func(co *cohort) (*tenure, error) {
+		return co.acquire(ctx, opts, try)
+	})
+}
+
+// takeAlone is take with a claim that is not shared in this process.
+func (c *core) takeAlone(ctx context.Context, key cohortKey, opts *Options, try bool) (*Lease, error) {
+	key.own = driver.NewID()
+	return c.take(ctx, key, opts, try)
 }
 
 // acquire makes a lease of what get answers for the key's cohort.

@@ -31,10 +31,14 @@ const (
 	// Retrying: a request failed with Err and will be repeated; Attempt counts
 	// the failures in a row.
 	Retrying
+	// Removed: a call of Release took the name from its holders, who hear of it
+	// as Lost. Removed says who they were, By who called. With Err the engine did
+	// not answer, and may have removed them or not.
+	Removed
 )
 
 func (k EventKind) String() string {
-	return [...]string{"waiting", "acquired", "released", "lost", "retrying"}[k]
+	return [...]string{"waiting", "acquired", "released", "lost", "retrying", "removed"}[k]
 }
 
 // Event is one thing that happened to one lock.
@@ -48,7 +52,10 @@ type Event struct {
 	Ahead   int           // Waiting: claims that wait in front of this one
 	Blocker *driver.Entry // Waiting: a holder in the way, if known
 	Attempt int           // Retrying
-	Err     error         // Released, Lost, Retrying
+	Err     error         // Released, Lost, Retrying, Removed
+
+	Removed []driver.Entry // Removed: the holders until then
+	By      driver.Owner   // Removed: this client
 }
 
 // observed is the events that observers have not been told yet.
@@ -61,12 +68,17 @@ type observed struct {
 // tell has the observer told. It may be called with any lock held but core's
 // and the keeper's.
 func (c *core) tell(o *Options, e Event) {
-	if o.Observer == nil {
-		return
+	if o.Observer != nil {
+		c.note(o.Observer, e)
 	}
+}
+
+// note is apart from tell, which costs nothing so where nobody observes: the
+// event moves to the heap.
+func (c *core) note(observer Observer, e Event) {
 	c.eventMu.Lock()
 	defer c.eventMu.Unlock()
-	c.events = append(c.events, func() { o.Observer(e) })
+	c.events = append(c.events, func() { observer(e) })
 	if !c.telling {
 		c.telling = c.spawn(c.tellAll)
 	}

@@ -36,11 +36,11 @@ type Options struct {
 	// Reentrant lets Lock succeed again when called with a context of a lease
 	// of the same lock (Lease.Context). All those leases share one token, and
 	// the lock is released with the last of them. Otherwise such a call fails
-	// with ErrDeadlock.
+	// with ErrDeadlock. See [RWMutex] for its readers and writers.
 	Reentrant bool
 
 	// Overtake allows this claim to be granted past others that wait, if it
-	// fits where they do not.
+	// fits where they do not: readers of an RWMutex pass writers then.
 	Overtake bool
 
 	// Backoff says how long to wait between attempts while the engine cannot

@@ -53,8 +53,9 @@ func (cl *claim) run(ctx context.Context, pause time.Duration) {
 			slept time.Duration
 		)
 		if state == entering {
+			try := co.onlyTried()
 			co.mu.Unlock()
-			sent, slept, st, err = cl.enter(ctx, false)
+			sent, slept, st, err = cl.enter(ctx, try)
 		} else {
 			wctx, cancel := context.WithCancel(ctx)
 			cl.wake = cancel
@@ -100,7 +101,7 @@ func (cl *claim) take(state claimState, id string, sent time.Time, slept time.Du
 	case driver.Holding:
 		co.granted(cl, st)
 		if cl.state == waiting { // see granted
-			return cl.ttl / 50
+			return cl.span() / 50
 		}
 	case driver.Waiting:
 		cl.queued(st)
@@ -119,6 +120,9 @@ func (cl *claim) take(state claimState, id string, sent time.Time, slept time.Du
 // queued notes that the claim stands in the store's queue.
 func (cl *claim) queued(st driver.Status) {
 	co := cl.co
+	if cl.state == entering && co.key.rw {
+		co.core.rival(co)
+	}
 	if w := co.front(); w != nil && (cl.state == entering || st.Ahead != cl.ahead || co.engine != nil) {
 		co.tell(w.opts, Event{Kind: Waiting, Claim: cl.id, Ahead: st.Ahead, Blocker: st.Blocker})
 	}
@@ -210,10 +214,10 @@ func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, 
 				cl.wake()
 			}
 		} else {
-			co.tell(cl.tenure.opts, Event{Kind: Retrying, Claim: cl.id, Token: cl.tenure.token, Attempt: cl.failures, Err: err})
+			co.tell(cl.tenure.opts, Event{Kind: Retrying, Claim: cl.id, Token: cl.tenure.token.Load(), Attempt: cl.failures, Err: err})
 		}
 		cl.hurried = cl.hurried || cl.fresh
-		cl.renewAt = time.Now().Add(min(max(cl.ttl/30, 5*time.Millisecond), time.Second))
+		cl.renewAt = time.Now().Add(min(max(cl.span()/30, 5*time.Millisecond), time.Second))
 		co.core.keeper.watch(cl)
 		return
 	case st.State == driver.Gone && cl.state == waiting:
@@ -222,7 +226,7 @@ func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, 
 	case st.State == driver.Gone:
 		co.lose(cl, errors.New("the engine no longer knows the claim"))
 		return
-	case cl.state == holding && sent.After(cl.since) && (st.State != driver.Holding || st.Token > cl.token):
+	case cl.state == holding && sent.After(cl.since) && (st.State != driver.Holding || st.Token > cl.token && !cl.outgrown(st)):
 		co.lose(cl, errors.New("the engine has gone back to an older state"))
 		return
 	}
@@ -246,23 +250,33 @@ func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, 
 	}
 }
 
-// checkExpired ends the tenure if its time has passed.
+// checkExpired ends the tenures whose time has passed.
 func (cl *claim) checkExpired(now time.Time, slept time.Duration) {
-	t := cl.tenure
-	switch {
-	case cl.remaining(now, slept) <= 0:
-		why := errors.New("it was not renewed in time")
-		switch {
-		case cl.failing != nil:
-			why = fmt.Errorf("%w: %w", why, cl.failing)
-		case cl.co.key.noRenewal:
-			why = errors.New("its TTL has passed")
-		}
-		cl.co.lose(cl, why)
-	case !t.maxHoldEnds.IsZero() && !now.Before(t.maxHoldEnds):
-		cl.stuck = true
-		cl.co.lose(cl, fmt.Errorf("MaxHold of %v has passed", t.opts.MaxHold))
+	if cl.ranOut(now, slept) {
+		return
 	}
+	for t := cl.tenure; t != nil; {
+		next := t.next
+		t.checkMaxHold(now)
+		t = next
+	}
+}
+
+// ranOut ends a claim that holds, with all its tenures, if its time has passed,
+// and answers whether it had.
+func (cl *claim) ranOut(now time.Time, slept time.Duration) bool {
+	if cl.remaining(now, slept) > 0 {
+		return false
+	}
+	why := errors.New("it was not renewed in time")
+	switch {
+	case cl.failing != nil:
+		why = fmt.Errorf("%w: %w", why, cl.failing)
+	case cl.plain:
+		why = errors.New("its TTL has passed")
+	}
+	cl.co.lose(cl, why)
+	return true
 }
 
 func jitter(d time.Duration) time.Duration { return rand.N(d + 1) }

@@ -18,37 +18,41 @@ import (
 type witness struct {
 	t      *testing.T
 	mu     sync.Mutex
-	holder map[string]*pawl.Lease
+	holder map[string]interface{ Err() error }
 	token  map[string]int64
 	grants int
 }
 
 func newWitness(t *testing.T) *witness {
-	return &witness{t: t, holder: make(map[string]*pawl.Lease), token: make(map[string]int64)}
+	return &witness{t: t, holder: make(map[string]interface{ Err() error }), token: make(map[string]int64)}
 }
 
-func (w *witness) acquired(l *pawl.Lease) {
+func (w *witness) acquired(l *pawl.Lease) { w.holds(l, l.Name(), l.Token()) }
+
+func (w *witness) holds(l interface{ Err() error }, name string, token int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if l.Err() != nil {
 		return // over before anyone could use it
 	}
-	if other := w.holder[l.Name()]; other != nil && other.Err() == nil {
-		w.t.Errorf("%s: token %d is held beside token %d", l.Name(), l.Token(), other.Token())
+	if other := w.holder[name]; other != nil && other.Err() == nil {
+		w.t.Errorf("%s: token %d is held beside token %d", name, token, w.token[name])
 	}
-	if last := w.token[l.Name()]; l.Token() <= last {
-		w.t.Errorf("%s: token %d after %d", l.Name(), l.Token(), last)
+	if last := w.token[name]; token <= last {
+		w.t.Errorf("%s: token %d after %d", name, token, last)
 	}
-	w.holder[l.Name()], w.token[l.Name()] = l, l.Token()
+	w.holder[name], w.token[name] = l, token
 	w.grants++
 }
 
 // released is called before Unlock.
-func (w *witness) released(l *pawl.Lease) {
+func (w *witness) released(l *pawl.Lease) { w.frees(l, l.Name()) }
+
+func (w *witness) frees(l interface{ Err() error }, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.holder[l.Name()] == l {
-		delete(w.holder, l.Name())
+	if w.holder[name] == l {
+		delete(w.holder, name)
 	}
 }
 
@@ -64,6 +68,36 @@ func TestSimulation(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { simulate(t, uint64(seed)) })
 		})
+	}
+}
+
+// outages cuts a client off for a while now and then, until ctx ends; most is the
+// longest time between two.
+func (f *faulty) outages(ctx context.Context, r *rand.Rand, most time.Duration) {
+	for ctx.Err() == nil {
+		time.Sleep(time.Duration(r.Int64N(int64(most))))
+		f.set(func() { f.down = true })
+		time.Sleep(time.Duration(r.Int64N(int64(20 * time.Second))))
+		f.set(func() { f.down = false })
+	}
+}
+
+// settle mends the networks, closes the clients behind them, whose TTL is 5 s,
+// and checks that nothing of theirs is left.
+func settle(t *testing.T, store *memstore.Store, nets []*faulty, clients []*pawl.Client) {
+	t.Helper()
+	for i, f := range nets {
+		f.set(func() { f.rate, f.down = 0, false })
+		if err := clients[i].Close(context.Background()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+	for _, f := range nets {
+		f.late.Wait()
+	}
+	time.Sleep(5 * time.Second) // what late messages may have left has a TTL
+	for q, err := range store.List(context.Background(), "") {
+		t.Errorf("left behind: %+v, %v", q, err)
 	}
 }
 
@@ -96,31 +130,10 @@ func simulate(t *testing.T, seed uint64) {
 				}
 			})
 		}
-		// Now and then a client is cut off for a while.
-		work.Go(func() {
-			r := rand.New(rand.NewPCG(seed, uint64(5000+i)))
-			for ctx.Err() == nil {
-				time.Sleep(time.Duration(r.Int64N(int64(5 * time.Minute))))
-				f.set(func() { f.down = true })
-				time.Sleep(time.Duration(r.Int64N(int64(20 * time.Second))))
-				f.set(func() { f.down = false })
-			}
-		})
+		work.Go(func() { f.outages(ctx, rand.New(rand.NewPCG(seed, uint64(5000+i))), 5*time.Minute) })
 	}
 	work.Wait()
-	for i, f := range nets {
-		f.set(func() { f.rate, f.down = 0, false })
-		if err := all[i].Close(context.Background()); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	}
-	for _, f := range nets {
-		f.late.Wait()
-	}
-	time.Sleep(5 * time.Second) // what late messages may have left has a TTL
-	for q, err := range store.List(context.Background(), "") {
-		t.Errorf("left behind: %+v, %v", q, err)
-	}
+	settle(t, store, nets, all)
 	if w.grants < 1000 {
 		t.Errorf("%d grants in %d hours: somebody waits for the dead", w.grants, hours)
 	}

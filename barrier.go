@@ -1,0 +1,254 @@
+package pawl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Barrier lets a number of parties wait for each other, again and again: when
+// the last of them has come, all go on together, and the next generation
+// begins. No party can be ahead by a generation. Like a Mutex it is a name and
+// options only; all must use the same number of parties.
+//
+// A party is one call of Wait. If it ends early, by its context, by its death
+// (noticed a TTL later), or because it cannot reach the engine for so long, the
+// barrier is broken: all who wait get ErrBroken, and so does everybody who comes,
+// until Reset, which begins the next generation. So nobody goes on without the
+// others, and nobody waits for the dead.
+//
+// Each party has a claim on a queue of the same name while it waits, so
+// [Client.Inspect] shows who is there. What is kept of a barrier that nobody
+// uses, being broken included, is forgotten after a day.
+type Barrier struct {
+	doc     document[barrierState]
+	parties int
+	action  func(context.Context) error
+}
+
+const (
+	// maxBarrier bounds the parties of a barrier: each has a claim, and all are
+	// told of each.
+	maxBarrier = 1000
+
+	// barrierLimit is that of the claims' queue. All parties hold beside each
+	// other, those of the next generation too while those before them are on their
+	// way out; and a lock of any other kind under the name is refused.
+	barrierLimit = driver.MaxLimit - 1
+
+	// firstLook is when a party first looks whether the others live: mostly they
+	// are all there before.
+	firstLook = time.Second
+)
+
+// Barrier answers the barrier of that name for 1 to 1,000 parties. It does no
+// I/O.
+func (c *Client) Barrier(name string, parties int) *Barrier {
+	return &Barrier{document[barrierState]{c, "barrier", name, expiry}, parties, nil}
+}
+
+// WithAction answers the same barrier with an action that the last party to come
+// runs, once per generation, before any party goes on. If the action fails, or
+// that party dies meanwhile, the barrier is broken. Its context ends when that
+// party can no longer wait. Give all parties the same action.
+func (b *Barrier) WithAction(action func(ctx context.Context) error) *Barrier {
+	with := *b
+	with.action = action
+	return &with
+}
+
+// Name of the barrier.
+func (b *Barrier) Name() string { return b.doc.name }
+
+// Wait waits for the other parties, and answers how many of them came after
+// this one: parties-1 to the first, 0 to the last. If there are more calls than
+// parties, the rest belongs to the next generation.
+//
+// Errors: a *[WaitError] when ctx ended, with the engine's last error if that was
+// the reason (then nobody can say whether the others went on); the barrier is
+// broken by it. ErrBroken: another party died, left or failed, the barrier was
+// reset, its claims were released ([Client.Release]), or the engine has lost
+// them; the message says what is known. The party whose action failed gets both
+// ErrBroken and that error. ErrMismatch: the barrier has another number of
+// parties, or the name is used for something else (ErrLimit: for a lock).
+// ErrInvalid, ErrClosed, ErrUnsupported, and errors of the engine that trying
+// again cannot mend.
+func (b *Barrier) Wait(ctx context.Context) (index int, err error) {
+	e, err := b.begin(ctx, "wait for")
+	if err != nil {
+		return 0, err
+	}
+	lease, err := b.enrol(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", e.what, err)
+	}
+	// Invariant: the claim lives until this party is not counted any longer, or
+	// its generation is over. A party that is counted and has no claim is dead.
+	defer lease.Unlock(ctx)
+	during, cancel := b.doc.client.core.within(lease.Context(ctx))
+	defer cancel()
+	p := &party{b: b, effort: e, lease: lease, claim: lease.t.cl.id}
+	if err := p.wait(during); err != nil {
+		return 0, err
+	}
+	return b.parties - 1 - p.place, nil
+}
+
+// enrol enters a claim of this party's own.
+func (b *Barrier) enrol(ctx context.Context) (*Lease, error) {
+	c := b.doc.client
+	key, err := c.key(ctx, b.doc.name, 1, barrierLimit)
+	if err != nil {
+		return nil, err
+	}
+	key.noRenewal = false
+	// It is a sign of life and no lock: observers are not told.
+	opts := Options{TTL: c.opts.TTL, Backoff: c.opts.Backoff, Label: c.opts.Label}
+	return c.core.takeAlone(ctx, key, &opts, false)
+}
+
+// Waiting answers how many parties wait now. ErrBroken: the barrier is broken;
+// the other errors are those of Wait.
+func (b *Barrier) Waiting(ctx context.Context) (int, error) {
+	e, err := b.begin(ctx, "look at")
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := b.doc.client.core.within(ctx)
+	defer cancel()
+	p, err := b.doc.get(ctx, e)
+	if err == nil {
+		err = b.check(e, p.value)
+	}
+	switch s := p.value; {
+	case err != nil || s == nil:
+		return 0, err
+	case s.Broken != "":
+		return 0, fmt.Errorf("%s: %w: %s", e.what, ErrBroken, s.Broken)
+	default:
+		return len(s.Arrived), nil
+	}
+}
+
+// Reset breaks the present generation, if anybody waits in it (they get
+// ErrBroken) or it is broken already, and begins the next one. Errors are those
+// of Wait; repeating it may break a generation that has begun since.
+func (b *Barrier) Reset(ctx context.Context) error {
+	e, err := b.begin(ctx, "reset")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := b.doc.client.core.within(ctx)
+	defer cancel()
+	var first *barrierState
+	_, err = b.doc.change(ctx, e, func(p page[barrierState]) (*barrierState, error) {
+		s := p.value
+		if s == nil {
+			return nil, nil
+		}
+		if first == nil {
+			first = s
+		}
+		if err := b.check(e, s); err != nil {
+			return nil, err
+		}
+		if s.ID != first.ID || s.Generation != first.Generation || len(s.Arrived) == 0 && s.Broken == "" {
+			return s, nil // it is over, by this call or otherwise
+		}
+		return s.reset(), nil
+	})
+	return err
+}
+
+func (b *Barrier) begin(ctx context.Context, what string) (*effort, error) {
+	e, err := b.doc.begin(ctx, what)
+	if err == nil && (b.parties < 1 || b.parties > maxBarrier) {
+		err = fmt.Errorf("%s: %w number of parties %d: allowed are 1 to %d", e.what, ErrInvalid, b.parties, maxBarrier)
+	}
+	return e, err
+}
+
+func (b *Barrier) check(e *effort, s *barrierState) error {
+	if s != nil && s.Parties != b.parties {
+		return fmt.Errorf("%s: %w: it is for %d parties, asked for with %d", e.what, ErrMismatch, s.Parties, b.parties)
+	}
+	return nil
+}
+
+// barrierState is what a barrier's record holds.
+type barrierState struct {
+	ID         string   `json:"id"` // a record that was made anew is another barrier
+	Parties    int      `json:"parties"`
+	Generation int64    `json:"generation"`        // from 1
+	Arrived    []string `json:"arrived,omitempty"` // the claims of those that wait in it, first come first
+	Broken     string   `json:"broken,omitempty"`  // why, if it is
+	// Last is who had arrived in the generation before, for one whose reply was lost.
+	Last []string `json:"last,omitempty"`
+	// Ruined are the latest generations that did not end well; of those up to
+	// Forgotten nobody knows any longer.
+	Ruined    []int64 `json:"ruined,omitempty"`
+	Forgotten int64   `json:"forgotten,omitempty"`
+}
+
+// maxRuined bounds how many broken generations a party may sleep through and
+// still learn what became of its own.
+const maxRuined = 100
+
+func (s *barrierState) full() bool { return len(s.Arrived) == s.Parties }
+
+func (s *barrierState) ruined(generation int64) bool {
+	return generation <= s.Forgotten || slices.Contains(s.Ruined, generation)
+}
+
+// next is the beginning of the next generation.
+func (s *barrierState) next() *barrierState {
+	n := *s
+	n.Generation++
+	n.Last, n.Arrived, n.Broken = s.Arrived, nil, ""
+	return &n
+}
+
+func (s *barrierState) reset() *barrierState {
+	n := s.next()
+	n.Ruined = append(slices.Clip(n.Ruined), s.Generation)
+	if len(n.Ruined) > maxRuined {
+		n.Forgotten, n.Ruined = n.Ruined[0], n.Ruined[1:]
+	}
+	return n
+}
+
+func (s *barrierState) broken(why string) *barrierState {
+	const most = 300 // bytes
+	n := *s
+	n.Broken = why[:min(len(why), most)]
+	return &n
+}
+
+// fate tells a party that came to that place of a generation what has become of
+// it: over, with nil or an error, or not over.
+//
+// Invariant: a generation that was left behind by next and not by reset had all
+// its parties; what happens to the record afterwards does not change that.
+func (s *barrierState) fate(id string, generation int64, claim string) (over bool, err error) {
+	switch {
+	case s == nil || s.ID != id:
+		err = errors.New("its record was deleted or lost")
+	case s.Generation > generation && s.ruined(generation):
+		err = errors.New("it was broken, and has been reset since")
+	case s.Generation > generation:
+	case s.Generation < generation || !slices.Contains(s.Arrived, claim):
+		err = errors.New("the engine has gone back to an older state")
+	case s.Broken != "":
+		err = errors.New(s.Broken)
+	default:
+		return false, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	return true, err
+}

@@ -1,0 +1,89 @@
+package pawl_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/memstore"
+)
+
+// asks are the calls that ask the store about a name at once.
+var asks = map[string]func(context.Context, *pawl.Client) error{
+	"Inspect": func(ctx context.Context, c *pawl.Client) error { _, err := c.Inspect(ctx, "x"); return err },
+	"Release": func(ctx context.Context, c *pawl.Client) error { _, err := c.Release(ctx, "x"); return err },
+	"Ask":     func(ctx context.Context, c *pawl.Client) error { return c.Ask(ctx, "x") },
+	"SetLimit": func(ctx context.Context, c *pawl.Client) error {
+		return c.Semaphore("x", 5).SetLimit(ctx, 5)
+	},
+}
+
+func list(ctx context.Context, c *pawl.Client) error {
+	var errs []error
+	for _, err := range c.List(ctx, "") {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// A client without a store, or one that was closed, says so, and asks nothing.
+func TestClientUnusable(t *testing.T) {
+	store := memstore.New()
+	f := &faulty{Store: store}
+	closed := pawl.New(f, nil)
+	want(t, closed.Close(t.Context()), nil)
+	for _, tt := range []struct {
+		c   *pawl.Client
+		err error
+	}{
+		{pawl.New(nil, nil), pawl.ErrInvalid},
+		{pawl.New(nil, nil).With(pawl.Options{Label: "a"}), pawl.ErrInvalid},
+		{pawl.New(f, &pawl.Options{TTL: 1}), pawl.ErrInvalid},
+		{closed, pawl.ErrClosed},
+	} {
+		for name, ask := range asks {
+			if err := ask(t.Context(), tt.c); !errors.Is(err, tt.err) {
+				t.Errorf("%s: %v, want %v", name, err, tt.err)
+			}
+		}
+		want(t, list(t.Context(), tt.c), tt.err)
+	}
+	if n := f.calls.Load(); n != 0 {
+		t.Errorf("%d calls reached the store", n)
+	}
+}
+
+// No call hangs with an engine that does not answer, whatever its context.
+func TestClientEngineSilent(t *testing.T) {
+	for name, ask := range asks {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newClient(t, &faulty{Store: memstore.New(), down: true}, nil)
+				begun := time.Now()
+				want(t, ask(context.Background(), c), context.DeadlineExceeded)
+				if d := time.Since(begun); d > 15*time.Second {
+					t.Errorf("it took %v", d)
+				}
+			})
+		})
+	}
+}
+
+func TestList(t *testing.T) {
+	c := newClient(t, memstore.New(), nil)
+	lock(t, c.Mutex("a/1"))
+	lock(t, c.Mutex("a/2"))
+	lock(t, c.Mutex("b"))
+	found := map[string]driver.Queue{}
+	for q, err := range c.List(t.Context(), "a/") {
+		want(t, err, nil)
+		found[q.Name] = q
+	}
+	if len(found) != 2 || len(found["a/1"].Claims) != 1 || len(found["a/2"].Claims) != 1 {
+		t.Errorf("listed %+v", found)
+	}
+}

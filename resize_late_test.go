@@ -1,0 +1,108 @@
+package pawl_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/memstore"
+)
+
+// late is a network that delivers resizing requests again, when told to.
+type late struct {
+	driver.Store
+	mu    sync.Mutex
+	again []func() (driver.Status, error)
+	lose  bool // and does not deliver them at all before
+}
+
+func (s *late) Resize(ctx context.Context, r driver.Ref, units int64) (driver.Status, error) {
+	s.mu.Lock()
+	s.again = append(s.again, func() (driver.Status, error) { return s.Store.Resize(context.Background(), r, units) })
+	lose := s.lose
+	s.mu.Unlock()
+	if lose {
+		return driver.Status{}, errNetwork
+	}
+	return s.Store.Resize(ctx, r, units)
+}
+
+// deliver delivers all that were sent so far once more.
+func (s *late) deliver(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	again := s.again
+	s.mu.Unlock()
+	for _, f := range again {
+		if _, err := f(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Old requests arrive when others have been answered since: what was agreed last
+// stays.
+func TestLateResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &late{Store: memstore.New()}
+		a, b := newClient(t, store, nil), newClient(t, store, nil)
+		l := wlock(t, a.RWMutex("x"))
+		for range 3 {
+			if err := l.Downgrade(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.TryUpgrade(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			token := l.Token()
+			store.deliver(t)
+			_, err := b.RWMutex("x").TryRLock(t.Context())
+			want(t, err, pawl.ErrHeld) // or a reader is let in beside the writer
+			time.Sleep(time.Minute)
+			if l.Err() != nil || l.Token() != token {
+				t.Fatalf("%v, token %d was %d", l.Err(), l.Token(), token)
+			}
+		}
+		unlock(t, l)
+		store.deliver(t)
+
+		// An upgrade that was given up is carried out late.
+		l = rlock(t, a.RWMutex("x"))
+		store.mu.Lock()
+		store.lose, store.again = true, nil
+		store.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.TryUpgrade(ctx); err == nil {
+			t.Fatal("upgraded without an answer")
+		}
+		store.mu.Lock()
+		upgrades := store.again
+		store.lose = false
+		store.mu.Unlock()
+		time.Sleep(5 * time.Second) // it is settled by now
+		unlock(t, rlock(t, b.RWMutex("x")))
+		for _, f := range upgrades[:1] {
+			if _, err := f(); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := units(t, store, "x"); n != driver.MaxLimit {
+			t.Fatalf("%d units: it did not come late", n)
+		}
+		start := time.Now()
+		unlock(t, rlock(t, b.RWMutex("x")))
+		if d := time.Since(start); d > pawl.DefaultTTL/3+time.Second {
+			t.Errorf("a reader had to wait for %v", d)
+		}
+		time.Sleep(time.Minute)
+		if err := l.Err(); err != nil {
+			t.Error(err)
+		}
+		unlock(t, l)
+	})
+}

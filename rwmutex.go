@@ -1,0 +1,117 @@
+package pawl
+
+import (
+	"context"
+	"strings"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// RWMutex is a lock that any number of readers, or one writer, hold at a time.
+// Like a Mutex it is a name and options only.
+//
+// It is fair, over all processes: readers and writers are served in the order
+// in which they came, so a writer that waits stops later readers, and readers
+// that stand in the queue together hold together. With [Options].Overtake
+// readers pass writers that wait, which may never get their turn then.
+//
+// Readers of one process share one claim in the engine, those with the same TTL
+// and label, until somebody waits there: so reading costs no request while
+// others of the process read. Each has a lease of its own: MaxHold and MinHold
+// are the lease's, and one that ends does not touch the others. What is lost is
+// lost for all of them, when the engine cannot be reached. Plain leases
+// ([Options].NoRenewal) are not shared.
+//
+// A process that dies holds up the others for the TTL, whether it read, wrote
+// or waited.
+//
+// With a context of a lease of the same lock ([Lease.Context]), RLock and Lock
+// are ErrDeadlock, or re-enter if [Options].Reentrant says so: RLock under a
+// reader's or a writer's lease, Lock under a writer's. Such leases are all one
+// with the first, have what it has, and the lock is released with the last of
+// them. Lock under a reader's lease is ErrDeadlock always: [Lease.TryUpgrade]
+// may do.
+type RWMutex struct {
+	client *Client
+	name   string
+}
+
+// readers is how many may read at a time.
+const readers = driver.MaxLimit
+
+// readerMark ends the Lease.Claim of a reader.
+const readerMark = ".r"
+
+// RWMutex answers the read-write lock of that name: 1 to 512 bytes of UTF-8
+// without control characters and braces. It does no I/O.
+func (c *Client) RWMutex(name string) *RWMutex { return &RWMutex{c, name} }
+
+// Name of the lock.
+func (m *RWMutex) Name() string { return m.name }
+
+// Lock waits until the caller holds the lock alone, or ctx ends. Errors are
+// those of [Mutex.Lock].
+func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.lock(ctx, readers, false) }
+
+// TryLock takes the lock to write, if it is free, as [Mutex.TryLock] does.
+func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.lock(ctx, readers, true) }
+
+// RLock waits until the caller holds the lock beside other readers, or ctx ends.
+// Errors are those of [Mutex.Lock].
+func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) { return m.lock(ctx, 1, false) }
+
+// TryRLock takes the lock to read, if no writer holds it or waits for it. If
+// not, the error is a *[HeldError], which matches ErrHeld and names a holder; if
+// a writer only waits, that is a reader. An engine that cannot be reached is
+// another error, after ten seconds at the most.
+func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) { return m.lock(ctx, 1, true) }
+
+// Do runs f while it holds the lock to write, as [Mutex.Do] does.
+func (m *RWMutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
+	lease, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return lease.do(ctx, f)
+}
+
+// RDo runs f while it holds the lock to read, as [Mutex.Do] does.
+func (m *RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) error {
+	lease, err := m.RLock(ctx)
+	if err != nil {
+		return err
+	}
+	return lease.do(ctx, f)
+}
+
+// Adopt takes over a lease, of a reader or a writer as it was there, as
+// [Mutex.Adopt] does. It can be neither downgraded nor upgraded.
+func (m *RWMutex) Adopt(ctx context.Context, claim string) (*Lease, error) {
+	units := int64(readers)
+	claim, reads := strings.CutSuffix(claim, readerMark)
+	if reads {
+		units = 1
+	}
+	key, err := m.key(ctx, units)
+	if err != nil {
+		return nil, err
+	}
+	return m.client.adopt(ctx, key, claim)
+}
+
+func (m *RWMutex) lock(ctx context.Context, units int64, try bool) (*Lease, error) {
+	key, err := m.key(ctx, units)
+	if err != nil {
+		return nil, err
+	}
+	if key.noRenewal && key.shared() {
+		key.own = driver.NewID() // each lease lasts for a TTL of its own
+	}
+	return m.client.lock(ctx, key, try)
+}
+
+func (m *RWMutex) key(ctx context.Context, units int64) (cohortKey, error) {
+	key, err := m.client.key(ctx, m.name, units, readers)
+	key.rw = true
+	return key, err
+}

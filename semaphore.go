@@ -1,0 +1,149 @@
+package pawl
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Semaphore has a number of permits, its limit, which leases hold between them.
+// Like a Mutex it is a name and options only. All who use a name declare the
+// same limit: the engine keeps it with the queue for as long as anybody holds or
+// waits, and answers ErrLimit to others.
+//
+// It is fair, over all processes: who asks for many permits is not starved by
+// those who ask for few, for they wait behind it. [Options].Overtake lets a
+// request pass, if it fits where those in front of it do not.
+//
+// The permits of a holder that dies come back after its TTL, and those of a
+// lease that ended (ErrLost) are another's then.
+//
+// A semaphore is not re-entered: each Acquire takes permits of its own, whatever
+// lease its context belongs to, and one that waits for those which its own
+// caller holds waits until its context ends.
+type Semaphore struct {
+	client *Client
+	name   string
+	limit  int64
+}
+
+// maxPermits is well below the limits by which the engine knows a RWMutex and a
+// Barrier: a semaphore must not pass for one of them.
+const maxPermits = driver.MaxLimit / 2
+
+// Semaphore answers the semaphore of that name with that many permits, up to
+// 2^30. It does no I/O.
+func (c *Client) Semaphore(name string, limit int64) *Semaphore { return &Semaphore{c, name, limit} }
+
+// Name of the semaphore.
+func (s *Semaphore) Name() string { return s.name }
+
+// Acquire waits until n permits are granted, all at once, or ctx ends. The lease
+// has them until Unlock gives them back.
+//
+// Errors are those of [Mutex.Lock]. ErrInvalid: n is not 1 to the limit of this
+// handle. ErrLimit: others use the name with another limit, or SetLimit has left
+// fewer than n permits.
+func (s *Semaphore) Acquire(ctx context.Context, n int64) (*Lease, error) {
+	return s.acquire(ctx, n, false)
+}
+
+// TryAcquire takes n permits if they are free and nobody waits for them. If not,
+// the error is a *[HeldError], which matches ErrHeld and names a holder. An
+// engine that cannot be reached is another error, after ten seconds at the
+// most.
+func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*Lease, error) {
+	return s.acquire(ctx, n, true)
+}
+
+// Do runs f while it holds n permits, as [Mutex.Do] does.
+func (s *Semaphore) Do(ctx context.Context, n int64, f func(ctx context.Context) error) error {
+	lease, err := s.Acquire(ctx, n)
+	if err != nil {
+		return err
+	}
+	return lease.do(ctx, f)
+}
+
+func (s *Semaphore) acquire(ctx context.Context, n int64, try bool) (*Lease, error) {
+	key, err := s.key(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	// Goroutines that shared a claim would wait for each other. In a queue of
+	// claims the engine sees to it that they are served in turn.
+	return s.client.core.takeAlone(ctx, key, &s.client.opts, try)
+}
+
+func (s *Semaphore) key(ctx context.Context, n int64) (cohortKey, error) {
+	if err := checkPermits(s.limit); err != nil {
+		return cohortKey{}, fmt.Errorf("semaphore %q: %w", s.name, err)
+	}
+	return s.client.key(ctx, s.name, n, s.limit)
+}
+
+func checkPermits(limit int64) error {
+	if limit < 1 || limit > maxPermits {
+		return fmt.Errorf("%w limit %d: allowed are 1 to %d", ErrInvalid, limit, maxPermits)
+	}
+	return nil
+}
+
+// permitMark stands before the number of permits in the Lease.Claim of a
+// semaphore with more than one.
+const permitMark = ".n"
+
+// Adopt takes over a lease with all its permits from another process, or another
+// client, as [Mutex.Adopt] does.
+func (s *Semaphore) Adopt(ctx context.Context, claim string) (*Lease, error) {
+	units := int64(1)
+	if s.limit > 1 {
+		id, permits, _ := strings.Cut(claim, permitMark)
+		n, err := strconv.ParseInt(permits, 10, 64)
+		if err != nil {
+			return nil, notAdoptable(s.name, claim)
+		}
+		claim, units = id, n
+	}
+	key, err := s.key(ctx, units)
+	if err != nil {
+		return nil, err
+	}
+	return s.client.adopt(ctx, key, claim)
+}
+
+// SetLimit changes the number of permits for all, whether or not anybody uses
+// the semaphore now, until it is set again. Handles with the limit that was
+// declared so far go on as before, and find the new one in force; so do handles
+// that declare the new one, which alone may ask for more permits than the old
+// one had. Setting it back to what was declared ends the change.
+//
+// Who waits and fits now is granted. Nobody loses permits: if more are held than
+// there are now, the next ones are granted when enough came back. New requests
+// for more than there are now are ErrLimit, those that wait already wait on
+// until there are enough, and stand in nobody's way.
+//
+// ErrLimit: the limit of this handle is neither the one in force nor the one
+// that was declared. Any other error than ErrInvalid leaves open whether it was
+// changed; setting it again does no harm.
+func (s *Semaphore) SetLimit(ctx context.Context, limit int64) error {
+	_, err := s.key(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if err = checkPermits(limit); err == nil {
+		err = s.client.open()
+	}
+	if err != nil {
+		return fmt.Errorf("set limit of %q: %w", s.name, err)
+	}
+	ctx, cancel := s.client.core.answer.bound(ctx, answerPatience)
+	defer cancel()
+	if err := s.client.core.store.SetLimit(ctx, s.name, s.limit, limit); err != nil {
+		return fmt.Errorf("set limit of %q from %d to %d: %w", s.name, s.limit, limit, err)
+	}
+	return nil
+}

@@ -20,7 +20,12 @@ func (a *app) listCommand() *cobra.Command {
 		Example: `  pawl list
   pawl list deploy/
   pawl list --json | jq -r '.[] | select(.waiters != []) | .name'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage("one PREFIX at the most; there are %d arguments", len(args))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prefix := ""
 			if len(args) > 0 {
@@ -53,6 +58,10 @@ func (a *app) list(ctx context.Context, c *pawl.Client, prefix string) error {
 		return nil
 	}
 	rows := [][]string{{"NAME", "HOLDER", "HOST", "PID", "HELD", "TTL LEFT", "WAITING"}}
+	several := slices.ContainsFunc(queues, func(q driver.Queue) bool { return q.Limit > 1 })
+	if several {
+		rows[0] = append(rows[0], "TAKES")
+	}
 	for i := range queues {
 		holders, waiters := split(&queues[i])
 		waiting := strconv.Itoa(len(waiters))
@@ -65,6 +74,10 @@ func (a *app) list(ctx context.Context, c *pawl.Client, prefix string) error {
 				label += " (lingering)"
 			}
 			rows = append(rows, []string{queues[i].Name, label, or(h.Owner.Host, "-"), pid(&h), span(h.Held), span(h.TTL), waiting})
+			if several && queues[i].Limit > 1 {
+				last := len(rows) - 1
+				rows[last] = append(rows[last], portion(&queues[i], &h))
+			}
 		}
 	}
 	return table(a.out, rows)

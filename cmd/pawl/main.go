@@ -21,12 +21,15 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Exit statuses of pawl itself. 64, 69, 74 and 75 are those of sysexits.h.
+// Exit statuses of pawl itself. Those below 79 have the numbers of
+// sysexits.h that come closest.
 const (
 	exitUsage       = 64
+	exitNoLeader    = 68
 	exitUnreachable = 69
 	exitWrite       = 74
 	exitBusy        = 75
+	exitBroken      = 76
 	exitLost        = 79
 )
 
@@ -120,8 +123,14 @@ func classify(err error) *failure {
 		return &failure{status: stopped.Status(), err: err}
 	case errors.As(err, &cannot):
 		return &failure{status: cannot.Status, err: err}
-	case errors.Is(err, pawl.ErrInvalid), errors.As(err, &limit):
+	case errors.As(err, &limit):
+		return &failure{status: exitUsage, err: mixed(limit, false)}
+	case errors.Is(err, pawl.ErrInvalid), errors.Is(err, pawl.ErrMismatch):
 		return &failure{status: exitUsage, err: err}
+	case errors.Is(err, pawl.ErrBroken):
+		return &failure{status: exitBroken, err: err}
+	case errors.Is(err, pawl.ErrNoLeader):
+		return &failure{status: exitNoLeader, err: err}
 	case errors.Is(err, pawl.ErrHeld):
 		return &failure{status: exitBusy, err: err}
 	case errors.Is(err, pawl.ErrLost):
@@ -147,10 +156,17 @@ func engine(err error) error {
 	if err == nil {
 		return nil
 	}
-	if os.Getenv("PAWL_CLAIM") != "" && strings.Contains(err.Error(), "NOAUTH") {
+	if os.Getenv("PAWL_CLAIM") != "" && wantsUser(err.Error()) {
 		err = fmt.Errorf("%w; 'pawl run' does not pass the store's password on to its COMMAND: set PAWL_STORE there", err)
 	}
 	return &engineError{err}
+}
+
+// wantsUser tells whether an engine refuses who gives no user and password, by
+// what Redis, etcd, ZooKeeper, PostgreSQL and MySQL say then.
+func wantsUser(text string) bool {
+	return slices.ContainsFunc([]string{"NOAUTH", "user name is empty", "not authenticated", "SQLSTATE 28", "no password", "Error 1045"},
+		func(part string) bool { return strings.Contains(text, part) })
 }
 
 func (a *app) report(f *failure, command string) {
@@ -195,12 +211,14 @@ A password belongs into PAWL_STORE: other users can see a command's arguments.
 
 Exit status:
   64  the call is wrong            75  the lock is busy, or the time is up
+  68  nobody leads                 76  the barrier or latch is broken
   69  the store can't be reached   79  the lock was lost, or held too long
   74  the answer can't be written
-'pawl run' otherwise ends as its command does: with its status, 128+N after
-signal N, 127 if it was not found, 126 if it can't be run, 71 if it can't be
-guarded.`,
+'pawl run' and 'pawl elect' otherwise end as their command does: with its status,
+128+N after signal N, 127 if it was not found, 126 if it can't be run, 71 if it
+can't be guarded; 'pawl doctor' has 0, 1, 69 and 78, see 'pawl doctor --help'.`,
 		Example: `  pawl run backup -- /usr/local/bin/backup.sh
+  pawl elect scheduler -- ./scheduler
   pawl show backup
   pawl list`,
 		SilenceErrors: true,
@@ -216,7 +234,7 @@ guarded.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.storeURL, "store", "", "where the locks are kept (default: PAWL_STORE, else a folder of yours)")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.runCommand(), a.listCommand(), a.showCommand(), a.releaseCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.electCommand(), a.leaderCommand(), a.latchCommand(), a.barrierCommand(), a.listCommand(), a.showCommand(), a.releaseCommand(), a.doctorCommand(), a.schemaCommand(), a.versionCommand())
 	return root
 }
 

@@ -15,67 +15,73 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/storeurl"
 )
 
-// How long pawl tries to leave nothing behind in a store that does not answer:
-// a lease; a place in the queue; what the store most likely does not have. What
-// is left runs out with its TTL.
-const (
-	closeTimeout    = 3 * time.Second
-	leaveTimeout    = time.Second
-	hopelessTimeout = 300 * time.Millisecond
-)
-
 // hold waits for the lock, runs the command under it, and releases it.
 func (a *app) hold(ctx context.Context, o *runOptions) error {
-	url, err := a.store()
+	s, err := a.session(o)
 	if err != nil {
 		return err
 	}
-	sig := child.Catch()
-	defer sig.Stop()
-	waiting, stop := sig.Context(ctx)
-	lease, closing, watch, err := a.acquire(waiting, url, o)
+	defer s.close()
+	_, err = s.term(ctx)
+	return err
+}
+
+// ending is how a term came to its end.
+type ending uint8
+
+const (
+	notRun ending = iota // the command
+	itself               // the command ended by itself, or by a signal
+	ended                // the command was ended, for it could not hold any longer
+)
+
+// term waits for the lock, runs the command under it, and releases it. The error
+// has the exit status.
+func (s *session) term(ctx context.Context) (ending, error) {
+	o, a := s.o, s.app
+	waiting, stop := s.sig.Context(ctx)
+	lease, err := s.acquire(waiting)
 	stop()
-	defer closing()
-	if ended := sig.Ended(); ended != nil {
-		err = &child.Interrupted{Signal: ended}
+	if told := s.sig.Ended(); told != nil {
+		err = &child.Interrupted{Signal: told}
 	}
 	if lease == nil {
-		return err
+		return notRun, err
 	}
 	var result child.Result
 	if err == nil {
-		o.command.Env = environment(url, lease)
+		o.command.Env = environment(s.url, lease)
 		o.limits.Started = time.Now()
 		o.limits.Stuck = func() { a.warn("%q is lost, but COMMAND does not end: it ignores SIGKILL", o.name) }
 		o.limits.Unguarded = func(err error) {
 			a.warn("from here on COMMAND may outlive the lock if pawl is killed or stopped: %v", err)
 		}
-		result, err = child.Run(o.command, lease, o.limits, sig)
+		result, err = child.Run(o.command, lease, o.limits, s.sig)
 	}
 	released := lease.Unlock(ctx)
 	lost := errors.Is(released, pawl.ErrLost)
-	why := watch.recent(o.ttl)
+	why := s.watch.recent(o.ttl)
 	if result.Cause == child.LeaseLost {
-		watch.giveUp()
+		s.watch.giveUp()
 	}
 	if released != nil && !lost {
 		a.warn("%v", released)
 	}
 	switch {
 	case err != nil: // it did not run
-		return err
+		return notRun, err
 	case result.Cause == child.HeldMax:
-		return &failure{status: exitLost, err: fmt.Errorf("%q was held for --max-hold %v: COMMAND was ended", o.name, o.limits.MaxHold)}
+		return ended, &failure{status: exitLost, err: fmt.Errorf("%q was held for --max-hold %v: COMMAND was ended", o.name, o.limits.MaxHold)}
 	case result.Cause == child.LeaseLost && !lost:
-		return &failure{status: exitLost, err: fmt.Errorf("%q could not be renewed in time: COMMAND was ended before the lock was lost%s", o.name, because(why))}
+		return ended, &failure{status: exitLost, err: fmt.Errorf("%q could not be renewed in time: COMMAND was ended before the lock was lost%s", o.name, because(why))}
 	case result.Cause == child.LeaseLost:
-		return &failure{status: exitLost, err: fmt.Errorf("%q was lost while COMMAND ran, which was ended: %w", o.name, released)}
+		return ended, &failure{status: exitLost, err: fmt.Errorf("%q was lost while COMMAND ran, which was ended: %w", o.name, released)}
 	case lost:
-		return &failure{status: exitLost, err: fmt.Errorf("%q was lost before COMMAND ended with status %d: %w", o.name, result.Status, released)}
+		return itself, &failure{status: exitLost, err: fmt.Errorf("%q was lost before COMMAND ended with status %d: %w", o.name, result.Status, released)}
 	case result.Status != 0:
-		return &failure{status: result.Status, key: result.Key}
+		return itself, &failure{status: result.Status, key: result.Key}
 	}
-	return nil
+	return itself, nil
 }
 
 // because is the end of a sentence that err explains.
@@ -87,7 +93,7 @@ func because(err error) string {
 }
 
 // environment is what the command sees: this process's, and what it holds.
-func environment(url string, lease *pawl.Lease) []string {
+func environment(url string, lease held) []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		name, _, _ := strings.Cut(s, "=")
 		switch name {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+
+	"github.com/pawl-go/pawl/internal/proctest"
 )
 
 func TestExitStatus(t *testing.T) {
@@ -47,7 +49,7 @@ func TestExitStatus(t *testing.T) {
 		{"run --timeout 0s x true", 64, "--timeout"},
 		{"run --max-hold -1s x true", 64, "--max-hold"},
 		{"run --label " + strings.Repeat("l", 129) + " x true", 64, "129 bytes"},
-		{"run --store nfs://x x true", 64, "file:///PATH, mem://, redis://"},
+		{"run --store nfs://x x true", 64, "file://, mem://, mysql://"},
 		{"run --store redis://h?x=y x true", 64, `unknown parameter "x"`},
 		{"run --store redis://127.0.0.1:1 --no-wait x true", 69, "refused"},
 		{"run --store redis://127.0.0.1:1 --timeout 300ms x true", 69, "refused"},
@@ -65,12 +67,12 @@ func TestExitStatus(t *testing.T) {
 		{"release x --force", 0, ""},
 		{"", 64, ""},
 	} {
-		p := b.run(fields(strings.ReplaceAll(tt.args, "$BIN", bin))...).want(tt.want)
-		if got := p.err.String(); !strings.Contains(got, tt.stderr) || tt.want == 0 && got != "" {
+		p := b.run(fields(strings.ReplaceAll(tt.args, "$BIN", bin))...).Want(tt.want)
+		if got := p.Err.String(); !strings.Contains(got, tt.stderr) || tt.want == 0 && got != "" {
 			t.Errorf("%s: stderr %q, want %q", tt.args, got, tt.stderr)
 		}
-		if strings.Contains(p.err.String(), "panic") || strings.Contains(p.err.String(), "close:") {
-			t.Error(p.err)
+		if strings.Contains(p.Err.String(), "panic") || strings.Contains(p.Err.String(), "close:") {
+			t.Error(p.Err)
 		}
 	}
 }
@@ -96,13 +98,11 @@ func TestWriteFails(t *testing.T) {
 		}
 		p := b.command(fields(args)...)
 		p.Stdout = full
-		if err := p.Start(); err != nil {
-			t.Fatal(err)
-		}
-		p.want(74)
+		p.Start()
+		p.Want(74)
 		full.Close()
-		if !strings.Contains(p.err.String(), "no space left") {
-			t.Errorf("%s: %s", args, p.err)
+		if !strings.Contains(p.Err.String(), "no space left") {
+			t.Errorf("%s: %s", args, p.Err)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestWriteFails(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	b := newBundle(t)
 	b.vars = append(b.vars, "PAWL_TOKEN=7", "OTHER=stays")
-	env := b.run("run", "job/1", "env").want(0).out.String()
+	env := b.run("run", "job/1", "env").Want(0).Out.String()
 	values := map[string]string{}
 	for line := range strings.Lines(env) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -134,7 +134,7 @@ func TestEnvironment(t *testing.T) {
 func TestDefaultStore(t *testing.T) {
 	b := newBundle(t)
 	b.vars = []string{"PAWL_STORE=", "XDG_STATE_HOME=" + b.dir}
-	b.run("run", "x", "true").want(0)
+	b.run("run", "x", "true").Want(0)
 	if info, err := os.Stat(b.dir + "/pawl"); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder: %v, %v", info, err)
 	}
@@ -151,7 +151,7 @@ func TestNoIncrementIsLost(t *testing.T) {
 	var work sync.WaitGroup
 	for range all {
 		p := b.start("run", "counter", "--", "sh", "-c", increment)
-		work.Go(func() { p.want(0) })
+		work.Go(func() { p.Want(0) })
 	}
 	work.Wait()
 	if got := strings.TrimSpace(b.read("counter")); got != strconv.Itoa(all) {
@@ -173,17 +173,17 @@ func TestNoIncrementIsLost(t *testing.T) {
 func TestKilledHolder(t *testing.T) {
 	b := newBundle(t)
 	first := b.start("run", "--ttl", "1m", "x", "sh", "-c", `echo $$ > $D/pid; echo ready; while :; do sleep 0.05; done`)
-	first.out.wait(t, "ready")
+	first.Await("ready")
 	second := b.start("run", "x", "true")
-	eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
+	proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
 	killed := time.Now()
 	first.Process.Kill()
-	second.want(0)
+	second.Want(0)
 	if d := time.Since(killed); d > 20*time.Second {
 		t.Errorf("the lock passed on after %v, which is rather its TTL", d)
 	}
 	pid, _ := strconv.Atoi(strings.TrimSpace(b.read("pid")))
-	eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, "the command outlived its pawl")
+	proctest.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, "the command outlived its pawl")
 }
 
 // beats is a command with a child that leaves a sign of life all the time, and
@@ -196,12 +196,12 @@ const (
 func TestKilledHolderLeavesNobody(t *testing.T) {
 	b := newBundle(t)
 	first := b.start("run", "--ttl", "1m", "x", "sh", "-c", beats)
-	first.out.wait(t, "ready")
-	eventually(t, func() bool { return b.read("beats") != "" }, "the command's child does not run")
+	first.Await("ready")
+	proctest.Eventually(t, func() bool { return b.read("beats") != "" }, "the command's child does not run")
 	second := b.start("run", "x", "sh", "-c", "sleep 0.3;"+still) // the guard may be late on a busy machine
-	eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
+	proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
 	first.Process.Kill()
-	second.want(0)
+	second.Want(0)
 }
 
 // While a holder is stopped, its guard ends what it runs before the next one
@@ -209,22 +209,22 @@ func TestKilledHolderLeavesNobody(t *testing.T) {
 func TestPausedHolderLeavesNobody(t *testing.T) {
 	b := newBundle(t)
 	first := b.start("run", "--ttl", "4s", "x", "sh", "-c", beats)
-	first.out.wait(t, "ready")
-	eventually(t, func() bool { return b.read("beats") != "" }, "the command's child does not run")
+	first.Await("ready")
+	proctest.Eventually(t, func() bool { return b.read("beats") != "" }, "the command's child does not run")
 	first.Process.Signal(syscall.SIGSTOP)
-	b.run("run", "x", "sh", "-c", still).want(0)
+	b.run("run", "x", "sh", "-c", still).Want(0)
 	first.Process.Signal(syscall.SIGCONT)
-	first.want(79)
+	first.Want(79)
 }
 
 // The next must not start while a process of the group lives.
 func TestReleaseAfterTheGroup(t *testing.T) {
 	b := newBundle(t)
 	first := b.start("run", "x", "sh", "-c", `sh -c 'echo ready; sleep 0.7; touch $D/gone' & exit 3`)
-	first.out.wait(t, "ready")
+	first.Await("ready")
 	second := b.start("run", "x", "ls", b.dir+"/gone")
-	first.want(3)
-	second.want(0)
+	first.Want(3)
+	second.Want(0)
 }
 
 func TestSignalWhileWaiting(t *testing.T) {
@@ -232,16 +232,16 @@ func TestSignalWhileWaiting(t *testing.T) {
 	holder := b.hold("x")
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
 		p := b.start("run", "x", "touch", b.dir+"/started")
-		eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "it does not wait")
+		proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "it does not wait")
 		p.Process.Signal(syscall.SIGUSR1) // for a command that does not run yet
 		p.Process.Signal(sig)
-		p.want(128 + int(sig))
+		p.Want(128 + int(sig))
 		if q := b.queue("x"); len(q.Waiters) != 0 {
 			t.Errorf("%v: a claim stays behind: %+v", sig, q.Waiters)
 		}
 	}
 	holder.Process.Signal(syscall.SIGTERM)
-	holder.want(143)
+	holder.Want(143)
 	if b.read("started") != "" {
 		t.Error("the command was started after the signal")
 	}
@@ -258,12 +258,12 @@ func TestSignalRacesWithGrant(t *testing.T) {
 		holder := b.hold("x")
 		mark := fmt.Sprintf("%s/started%d", b.dir, i)
 		p := b.start("run", "x", "sh", "-c", "echo > "+mark+"; exec sleep 30")
-		eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "it does not wait")
+		proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "it does not wait")
 		holder.Process.Signal(syscall.SIGTERM)
 		time.Sleep(time.Duration(i) * 500 * time.Microsecond)
 		p.Process.Signal(syscall.SIGTERM)
-		p.want(143)
-		holder.want(143)
+		p.Want(143)
+		holder.Want(143)
 		if q := b.queue("x"); len(q.Holders)+len(q.Waiters) > 0 {
 			t.Errorf("left behind: %+v", q)
 		}
@@ -276,40 +276,40 @@ func TestBusy(t *testing.T) {
 	host, _ := os.Hostname()
 	who := fmt.Sprintf(`"the first" (process %d on %s) since `, holder.Process.Pid, host)
 
-	p := b.run("run", "--no-wait", "x", "true").want(75)
+	p := b.run("run", "--no-wait", "x", "true").Want(75)
 	for _, want := range []string{`"x" is busy: held by ` + who, "you would be the next"} {
-		if !strings.Contains(p.err.String(), want) {
-			t.Errorf("%q is missing in %s", want, p.err)
+		if !strings.Contains(p.Err.String(), want) {
+			t.Errorf("%q is missing in %s", want, p.Err)
 		}
 	}
 	second := b.start("run", "x", "true")
-	eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
-	p = b.run("run", "--timeout", "300ms", "x", "true").want(75)
+	proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
+	p = b.run("run", "--timeout", "300ms", "x", "true").Want(75)
 	for _, want := range []string{"still busy after 300ms: held by " + who, "you were 2nd in the queue"} {
-		if !strings.Contains(p.err.String(), want) {
-			t.Errorf("%q is missing in %s", want, p.err)
+		if !strings.Contains(p.Err.String(), want) {
+			t.Errorf("%q is missing in %s", want, p.Err)
 		}
 	}
-	if p = b.run("run", "--quiet", "--no-wait", "x", "true").want(75); p.err.String() != "" {
-		t.Errorf("not quiet: %s", p.err)
+	if p = b.run("run", "--quiet", "--no-wait", "x", "true").Want(75); p.Err.String() != "" {
+		t.Errorf("not quiet: %s", p.Err)
 	}
-	p = b.run("run", "--json", "--no-wait", "x", "true").want(75)
+	p = b.run("run", "--json", "--no-wait", "x", "true").Want(75)
 	var e errorJSON
-	if err := json.Unmarshal([]byte(p.err.String()), &e); err != nil || e.Exit != 75 || e.Place != 2 || e.Queue.Holders[0].PID != holder.Process.Pid {
-		t.Errorf("%v in %s", err, p.err)
+	if err := json.Unmarshal([]byte(p.Err.String()), &e); err != nil || e.Exit != 75 || e.Place != 2 || e.Queue.Holders[0].PID != holder.Process.Pid {
+		t.Errorf("%v in %s", err, p.Err)
 	}
-	if second.err.String() != "" {
-		t.Errorf("it talks where there is no terminal: %s", second.err)
+	if second.Err.String() != "" {
+		t.Errorf("it talks where there is no terminal: %s", second.Err)
 	}
 	holder.Process.Signal(syscall.SIGTERM)
-	second.want(0)
+	second.Want(0)
 }
 
 func TestTellsForWhomItWaits(t *testing.T) {
 	b := newBundle(t)
 	first := b.hold("x", "--label", "the first")
 	second := b.start("run", "--label", "the second", "x", "sleep", "1.5")
-	eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
+	proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
 
 	p := b.command("run", "x", "echo", "done")
 	p.Stdout, p.Stderr = nil, nil // the terminal
@@ -317,15 +317,15 @@ func TestTellsForWhomItWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go io.Copy(p.out, tty) // ends with the terminal
+	go io.Copy(p.Out, tty) // ends with the terminal
 	t.Cleanup(func() { p.Process.Kill() })
-	p.out.wait(t, fmt.Sprintf(`waiting for "x": held by "the first" (process %d`, first.Process.Pid))
-	p.out.wait(t, "you are 2nd in the queue")
+	p.Await(fmt.Sprintf(`waiting for "x": held by "the first" (process %d`, first.Process.Pid))
+	p.Await("you are 2nd in the queue")
 	first.Process.Signal(syscall.SIGTERM)
-	p.out.wait(t, fmt.Sprintf(`held by "the second" (process %d`, second.Process.Pid))
-	p.out.wait(t, "you are the next")
-	p.out.wait(t, "done")
-	p.want(0)
+	p.Await(fmt.Sprintf(`held by "the second" (process %d`, second.Process.Pid))
+	p.Await("you are the next")
+	p.Await("done")
+	p.Want(0)
 }
 
 // One Ctrl-C ends a script that calls pawl in a loop, as it would end it without
@@ -353,15 +353,15 @@ func TestCtrlCEndsTheScript(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			go io.Copy(p.out, tty) // ends with the terminal
+			go io.Copy(p.Out, tty) // ends with the terminal
 			t.Cleanup(func() { p.Process.Kill() })
-			p.out.wait(t, "ready")
+			p.Await("ready")
 			if _, err := io.WriteString(tty, tt.key); err != nil {
 				t.Fatal(err)
 			}
-			p.want(tt.status)
-			p.out.wait(t, tt.want)
-			if out := p.out.String(); (tt.status == 0) != strings.Contains(out, "second") || strings.Contains(out, "goroutine") {
+			p.Want(tt.status)
+			p.Await(tt.want)
+			if out := p.Out.String(); (tt.status == 0) != strings.Contains(out, "second") || strings.Contains(out, "goroutine") {
 				t.Errorf("printed:\n%s", out)
 			}
 			if q := b.queue("z"); len(q.Holders)+len(q.Waiters) > 0 {
@@ -373,42 +373,42 @@ func TestCtrlCEndsTheScript(t *testing.T) {
 
 func TestMinHoldAndMaxHold(t *testing.T) {
 	b := newBundle(t)
-	b.run("run", "--min-hold", "3s", "x", "true").want(0)
-	p := b.run("run", "--no-wait", "x", "true").want(75)
-	if !strings.Contains(p.err.String(), "kept taken") {
-		t.Error(p.err)
+	b.run("run", "--min-hold", "3s", "x", "true").Want(0)
+	p := b.run("run", "--no-wait", "x", "true").Want(75)
+	if !strings.Contains(p.Err.String(), "kept taken") {
+		t.Error(p.Err)
 	}
 	if q := b.queue("x"); len(q.Holders) != 1 || !q.Holders[0].Lingering {
 		t.Errorf("%+v", q)
 	}
-	b.run("run", "x", "true").want(0) // after 3 s
+	b.run("run", "x", "true").Want(0) // after 3 s
 
-	p = b.run("run", "--max-hold", "300ms", "--kill-after", "300ms", "y", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done").want(79)
-	if !strings.Contains(p.err.String(), "--max-hold") {
-		t.Error(p.err)
+	p = b.run("run", "--max-hold", "300ms", "--kill-after", "300ms", "y", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done").Want(79)
+	if !strings.Contains(p.Err.String(), "--max-hold") {
+		t.Error(p.Err)
 	}
-	b.run("run", "--no-wait", "y", "true").want(0)
+	b.run("run", "--no-wait", "y", "true").Want(0)
 }
 
 func TestForcedRelease(t *testing.T) {
 	b := newBundle(t)
 	holder := b.hold("x", "--label", "a holder")
-	p := b.run("release", "x").want(64)
-	if !strings.Contains(p.err.String(), `held by "a holder"`) || !strings.Contains(p.err.String(), "--force") {
-		t.Error(p.err)
+	p := b.run("release", "x").Want(64)
+	if !strings.Contains(p.Err.String(), `held by "a holder"`) || !strings.Contains(p.Err.String(), "--force") {
+		t.Error(p.Err)
 	}
 	if q := b.queue("x"); len(q.Holders) != 1 {
 		t.Fatalf("it was released without --force: %+v", q)
 	}
-	p = b.run("release", "x", "--force").want(0)
-	if !strings.Contains(p.out.String(), `held by "a holder"`) {
-		t.Error(p.out)
+	p = b.run("release", "x", "--force").Want(0)
+	if !strings.Contains(p.Out.String(), `held by "a holder"`) {
+		t.Error(p.Out)
 	}
-	holder.want(79)
-	if !strings.Contains(holder.err.String(), "lost") {
-		t.Error(holder.err)
+	holder.Want(79)
+	if !strings.Contains(holder.Err.String(), "lost") {
+		t.Error(holder.Err)
 	}
-	b.run("release", "x", "--force", "--json").want(0)
+	b.run("release", "x", "--force", "--json").Want(0)
 }
 
 // A holder that is paused beyond its TTL learns it when it goes on.
@@ -416,15 +416,15 @@ func TestPausedHolder(t *testing.T) {
 	b := newBundle(t)
 	first := b.hold("x", "--ttl", "1s")
 	first.Process.Signal(syscall.SIGSTOP)
-	second := b.run("run", "x", "sh", "-c", "echo $PAWL_TOKEN").want(0)
+	second := b.run("run", "x", "sh", "-c", "echo $PAWL_TOKEN").Want(0)
 	first.Process.Signal(syscall.SIGCONT)
-	first.want(79)
-	if second.out.String() == "" {
+	first.Want(79)
+	if second.Out.String() == "" {
 		t.Error("no token")
 	}
 }
 
 func TestRenewsForLong(t *testing.T) {
 	b := newBundle(t)
-	b.run("run", "--ttl", "1s", "x", "sleep", "4").want(0)
+	b.run("run", "--ttl", "1s", "x", "sleep", "4").Want(0)
 }

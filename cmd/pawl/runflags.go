@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/child"
@@ -22,17 +24,30 @@ type runOptions struct {
 	limits                child.Limits
 	noWait, quiet         bool
 	label                 string
+
+	kind
+	kinds bool // the command has the flags of kind
+	take  func(context.Context, *pawl.Client) (held, error)
 }
 
 func (a *app) runCommand() *cobra.Command {
-	o := &runOptions{}
+	o := &runOptions{kinds: true}
+	o.take = o.lock
 	cmd := &cobra.Command{
 		Use:   "run [flags] NAME [--] COMMAND [ARG...]",
 		Short: "Run a command while holding a lock",
 		Long: `Run waits for its turn to hold NAME, first come, first served, runs COMMAND, and
 releases NAME when COMMAND and the processes it started in its group are gone.
 
-NAME is 1 to 512 bytes of text without control characters and braces.
+NAME is 1 to 512 bytes of text without control characters and braces. How it is
+held, all who use it decide in the same way:
+  pawl run NAME ...              one at a time
+  pawl run --shared NAME ...     beside others with --shared,
+  pawl run --exclusive NAME ...  but alone with --exclusive: readers and writers
+  pawl run --limit 5 NAME ...    five at a time; with -n 2 this one counts as two
+Whoever waits stops those who come later, so nobody waits for ever. On a terminal,
+or with --json, pawl says for whom it waits, and that the store fails meanwhile;
+where standard error is a file it keeps silent until the end.
 
 COMMAND runs without a shell, in a process group of its own. It gets the
 terminal, if there is one, and the signals TERM, INT, HUP, QUIT, USR1, USR2 and
@@ -69,27 +84,47 @@ Exit status: that of COMMAND, 128+N if signal N ended it or pawl while it waited
   # a deployment waits for the one before it, but not for ever
   pawl run --timeout 10m --label "$USER" deploy/prod -- ./migrate --to latest
 
+  # any number of reports at a time, but none while the data are loaded
+  pawl run --shared data -- ./report.sh
+  pawl run --exclusive data -- ./load.sh
+
+  # three downloads at a time on all machines; a big one counts as two
+  pawl run --limit 3 downloads -- curl -O https://example.com/small
+  pawl run --limit 3 -n 2 downloads -- curl -O https://example.com/big
+
   # never longer than an hour
   pawl run --max-hold 1h --kill-after 5s sync -- rsync -a src/ dst/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.parse(cmd, args); err != nil {
 				return err
 			}
+			if err := o.kind.check(cmd.Flags().Changed("n"), cmd.Flags().Changed("limit")); err != nil {
+				return err
+			}
 			return a.hold(cmd.Context(), o)
 		},
 		ValidArgsFunction: a.completeNames,
 	}
+	o.commonFlags(cmd.Flags())
 	f := cmd.Flags()
-	f.SetInterspersed(false) // COMMAND's flags are its own
-	f.DurationVar(&o.ttl, "ttl", pawl.DefaultTTL, "how long the lock outlives a pawl that can't renew it")
+	f.BoolVar(&o.shared, "shared", false, "hold NAME beside others with --shared")
+	f.BoolVar(&o.exclusive, "exclusive", false, "hold NAME alone, where others use --shared")
+	f.Int64VarP(&o.units, "n", "n", 1, "with --limit: as how many this one counts")
+	f.Int64Var(&o.limit, "limit", 0, "hold NAME beside others, this many in all")
 	f.BoolVar(&o.noWait, "no-wait", false, "exit with 75 if the lock is busy")
 	f.DurationVar(&o.timeout, "timeout", 0, "wait so long for the lock, then exit with 75 (default: for ever)")
-	f.DurationVar(&o.limits.KillAfter, "kill-after", 0, "between SIGTERM and SIGKILL when COMMAND must end (default: 5s, or a third of the TTL)")
 	f.DurationVar(&o.minHold, "min-hold", 0, "keep the lock taken for at least so long, even if COMMAND ends earlier")
 	f.DurationVar(&o.limits.MaxHold, "max-hold", 0, "end COMMAND after so long")
+	return cmd
+}
+
+// commonFlags are those of all commands that run one under a lease.
+func (o *runOptions) commonFlags(f *pflag.FlagSet) {
+	f.SetInterspersed(false) // COMMAND's flags are its own
+	f.DurationVar(&o.ttl, "ttl", pawl.DefaultTTL, "how long the lock outlives a pawl that can't renew it")
+	f.DurationVar(&o.limits.KillAfter, "kill-after", 0, "between SIGTERM and SIGKILL when COMMAND must end (default: 5s, or a third of the TTL)")
 	f.StringVar(&o.label, "label", "", "what others see as holder (default: the name of COMMAND)")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "don't say that the lock is busy, or for whom pawl waits")
-	return cmd
 }
 
 // parse checks everything that can be checked without the store.

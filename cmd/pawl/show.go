@@ -16,7 +16,9 @@ func (a *app) showCommand() *cobra.Command {
 		Use:   "show NAME",
 		Short: "Show who holds a name and who waits for it",
 		Long: `Show prints who holds NAME and who waits for it, in order of arrival. A holder
-that is "lingering" has ended, but asked for the name to stay taken (--min-hold).`,
+that is "lingering" has ended, but asked for the name to stay taken (--min-hold).
+Where several can hold, TAKES says "shared" or "exclusive", or how many of how
+many units ('pawl run --limit').`,
 		Example: `  pawl show deploy/prod
   pawl show deploy/prod --json | jq .holders[0].token`,
 		Args: nameArg,
@@ -50,13 +52,13 @@ func (a *app) show(ctx context.Context, c *pawl.Client, name string) error {
 	}
 	head := []string{"", "LABEL", "HOST", "PID", "SINCE", "TTL LEFT", "TOKEN", "CLAIM"}
 	if q.Limit > 1 {
-		head = append(head, "UNITS")
+		head = append(head, "TAKES")
 	}
 	rows := [][]string{head}
 	row := func(first string, e *driver.Entry, since, token string) {
 		r := []string{first, or(e.Owner.Label, "-"), or(e.Owner.Host, "-"), pid(e), since, span(e.TTL), token, e.ID}
 		if q.Limit > 1 {
-			r = append(r, fmt.Sprintf("%d/%d", e.Units, q.Limit))
+			r = append(r, portion(&q, e))
 		}
 		rows = append(rows, r)
 	}

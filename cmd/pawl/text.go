@@ -13,9 +13,12 @@ import (
 )
 
 // printable replaces what would steer a terminal: labels and host names come
-// from whoever can write to the store.
+// from whoever can write to the store. Tabs, as in pgx's errors, become spaces.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return ' '
+		}
 		if r != '\n' && !unicode.IsPrint(r) {
 			return '\uFFFD'
 		}

@@ -21,7 +21,12 @@ func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of pawl",
-		Args:  cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("version takes no arguments; there are %d", len(args))
+			}
+			return nil
+		},
 		RunE: func(*cobra.Command, []string) error {
 			v := version()
 			if a.json {

@@ -4,114 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/cmd/pawl/internal/storeurl"
 	"github.com/pawl-go/pawl/driver"
 )
 
-var (
-	errTimeout   = errors.New("the time is up")
-	errNoContact = fmt.Errorf("gave up after %v", contactTimeout)
-)
-
-// acquire opens the store and waits for the lock. closing must be called in
-// any case, when the lock is released.
-func (a *app) acquire(ctx context.Context, url string, o *runOptions) (lease *pawl.Lease, closing func(), w *watcher, err error) {
-	closing = func() {}
-	w = &watcher{latest: make(chan pawl.Event, 1)}
-	store, err := open(url)
-	if err != nil {
-		return nil, closing, w, err
-	}
-	if err := a.alreadyHeld(ctx, store, url, o.name); err != nil {
-		return nil, closing, w, errors.Join(err, store.Close())
-	}
-	client := pawl.New(store, &pawl.Options{TTL: o.ttl, MinHold: o.minHold, Label: o.label, Observer: w.observe})
-	closing = func() {
-		patience := w.patience()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		// What never was a lease, or is one no longer, leaves nothing that
-		// anybody has to know of.
-		if err := client.Close(ctx); err != nil && patience == closeTimeout {
-			a.warn("%v", err)
-		}
-		if err := store.Close(); err != nil {
-			a.warn("close the store: %v", err)
-		}
-	}
-
-	waiting, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	// A store that fails later is waited for; one that never answered is
-	// rather a wrong address.
-	contact := time.AfterFunc(contactTimeout, func() {
-		if !w.contacted() {
-			cancel(errNoContact)
-		}
-	})
-	defer contact.Stop()
-	if o.timeout > 0 {
-		timeout := time.AfterFunc(o.timeout, func() { cancel(errTimeout) })
-		defer timeout.Stop()
-	}
-
-	mutex := client.Mutex(o.name)
-	if o.noWait {
-		lease, err = mutex.TryLock(waiting)
-	} else {
-		if !o.quiet && (a.json || term.IsTerminal(int(os.Stderr.Fd()))) {
-			told := w.tell(a, o.name)
-			defer func() { told(lease != nil) }()
-		}
-		lease, err = mutex.Lock(waiting)
-	}
-	if err != nil {
-		return nil, closing, w, a.gaveUp(context.Cause(waiting), err, client, o, w)
-	}
-	return lease, closing, w, nil
-}
-
-// alreadyHeld refuses to wait for the lock under which this process runs: that
-// would be for ever.
-func (a *app) alreadyHeld(ctx context.Context, store driver.Store, url, name string) error {
-	outer := os.Getenv("PAWL_STORE")
-	id, _, _ := strings.Cut(os.Getenv("PAWL_CLAIM"), ".")
-	if os.Getenv("PAWL_NAME") != name || outer == "" || id == "" || !sameStore(url, outer) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	q, err := store.Inspect(ctx, name)
-	if err != nil {
-		return nil // Lock will meet it too, and knows what to do
-	}
-	holders, _ := split(&q)
-	for i := range holders {
-		if holders[i].ID == id && !holders[i].Lingering {
-			return usage("this command already runs under %q: it would wait for itself", name)
-		}
-	}
-	return nil
-}
-
-// sameStore compares without passwords, which a command is not told.
-func sameStore(a, b string) bool {
-	a, errA := storeurl.Public(a)
-	b, errB := storeurl.Public(b)
-	return errA == nil && errB == nil && a == b
-}
-
 // gaveUp makes of the error of a Lock what the user is told. cause is why
 // waiting ended, nil if Lock gave up by itself.
-func (a *app) gaveUp(cause, err error, client *pawl.Client, o *runOptions, w *watcher) error {
+func (s *session) gaveUp(cause, err error) error {
+	o := s.o
+	if limit := new(driver.LimitError); errors.As(err, &limit) {
+		return mixed(limit, o.kinds)
+	}
 	timedOut := errors.Is(cause, errTimeout)
 	if !timedOut && !errors.Is(err, pawl.ErrHeld) {
 		return engine(err)
@@ -129,7 +35,7 @@ func (a *app) gaveUp(cause, err error, client *pawl.Client, o *runOptions, w *wa
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	q, inspectErr := client.Inspect(ctx, o.name)
+	q, inspectErr := s.client.Inspect(ctx, o.name)
 	if timedOut && (inspectErr != nil || unanswered && len(q.Claims) == 0) {
 		return engine(err) // it tells what the store's last error was
 	}
@@ -146,11 +52,11 @@ func (a *app) gaveUp(cause, err error, client *pawl.Client, o *runOptions, w *wa
 	}
 	switch {
 	case timedOut:
-		f.place = w.place()
-		f.err = fmt.Errorf("%q is still busy after %v: %s; you were %s", o.name, o.timeout, holding(holder), place(f.place))
+		f.place = s.watch.place()
+		f.err = fmt.Errorf("%q is still busy after %v: %s; you were %s", o.name, o.timeout, busy(&q, holder), place(f.place))
 	default:
 		f.place = len(waiters) + 1
-		f.err = fmt.Errorf("%q is busy: %s; you would be %s", o.name, holding(holder), place(f.place))
+		f.err = fmt.Errorf("%q is busy: %s; you would be %s", o.name, busy(&q, holder), place(f.place))
 	}
 	return f
 }
@@ -185,6 +91,13 @@ type watcher struct {
 	ahead   int
 	trouble error     // of the last attempt, if that failed
 	failed  time.Time // when it did
+}
+
+// begin is called before each attempt to get a lease.
+func (w *watcher) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held, w.over, w.ahead, w.trouble = false, false, 0, nil
 }
 
 // observe is a pawl.Observer: it must not wait, as writing to a terminal may.

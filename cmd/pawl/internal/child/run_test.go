@@ -143,7 +143,7 @@ func TestEndedBeforeTheLeaseEnds(t *testing.T) {
 		"obeys TERM":   {`echo ready; sleep 60`, []string{"TTL=5s", "FIXED=1"}, exitLost},
 		"ignores TERM": {stubborn, []string{"TTL=5s", "FIXED=1"}, exitLost},
 		"is stopped":   {`echo ready; kill -STOP $$; sleep 60`, []string{"TTL=5s", "FIXED=1"}, exitLost},
-		"no grace":     {stubborn, []string{"TTL=2s", "FIXED=1", "KILL_AFTER=0s"}, exitLost},
+		"no grace":     {stubborn, []string{"TTL=5s", "FIXED=1", "KILL_AFTER=0s"}, exitLost},
 		"broken":       {stubborn, []string{"TTL=3s", "BREAK=300ms"}, exitLost},
 		"held long":    {stubborn, []string{"MAX_HOLD=500ms", "KILL_AFTER=300ms"}, exitMax},
 		"held, obeys":  {`trap 'exit 0' TERM; while :; do sleep 0.05; done`, []string{"MAX_HOLD=500ms"}, exitMax},

@@ -111,6 +111,7 @@ func (s *supervisor) run() (Result, error) {
 		case <-s.children:
 		case sig := <-s.sig.ch:
 			s.forwarded = true
+			s.sig.note(sig)
 			s.signal(sig.(syscall.Signal))
 		case <-s.stop:
 			s.signal(syscall.SIGTSTP) // we stop when the command has stopped

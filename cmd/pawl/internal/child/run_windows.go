@@ -51,7 +51,8 @@ func Run(c Command, lease Lease, lim Limits, sig *Signals) (Result, error) {
 				return Result{}, err
 			}
 			return Result{Status: cmd.ProcessState.ExitCode(), Cause: cause}, nil
-		case <-sig.ch: // the console has told the command too
+		case told := <-sig.ch: // the console has told the command too
+			sig.note(told)
 			continue
 		case <-lost:
 			cause = LeaseLost

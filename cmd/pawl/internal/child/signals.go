@@ -35,7 +35,8 @@ func (s *Signals) Stop() { signal.Stop(s.ch) }
 
 // Ended answers the first signal since Catch that ends a process which waits,
 // nil if there was none. Others (SIGUSR1, SIGWINCH) are dropped: they are meant
-// for a command that does not run yet.
+// for a command that does not run yet. After Run, it tells whether this process
+// was told to end meanwhile.
 func (s *Signals) Ended() os.Signal {
 	for s.ended == nil {
 		select {

@@ -7,13 +7,18 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/etcdstore"
 	"github.com/pawl-go/pawl/filestore"
 	"github.com/pawl-go/pawl/memstore"
+	"github.com/pawl-go/pawl/mysqlstore/mysql"
+	"github.com/pawl-go/pawl/pgstore/pgx"
 	"github.com/pawl-go/pawl/redisstore/rueidis"
+	"github.com/pawl-go/pawl/zkstore"
 )
 
 // Help lists the URLs, one a line.
@@ -21,21 +26,35 @@ const Help = `  file:///PATH                               a folder on this mach
   redis://[USER:PASSWORD@]HOST[:PORT][/DB]   Redis or Valkey
   rediss://...                               the same over TLS
   unix://[USER:PASSWORD@]/SOCKET[?db=N]      the same on this machine
+  etcd://HOST[:PORT][,HOST...][/PREFIX]      etcd; etcds:// over TLS
+  zk://HOST[:PORT][,HOST...][/ROOT]          ZooKeeper
+  postgres://[USER:PASSWORD@]HOST[:PORT]/DB  PostgreSQL
+  mysql://[USER:PASSWORD@]HOST[:PORT]/DB     MariaDB, MySQL
   mem://                                     this process alone, for trying out
 `
 
 type opener struct {
-	form   string
-	params []string // query parameters it knows
-	open   func(raw string, u *url.URL) (driver.Store, error)
+	form      string
+	params    []string // query parameters it knows
+	ownParams bool     // the store checks its parameters itself
+	hosts     bool     // takes a list of hosts
+	path      bool     // the path is one of this machine's files
+	open      func(raw string, u *url.URL) (driver.Store, error)
 }
 
 var openers = map[string]opener{
-	"file":   {"file:///PATH", nil, openFile},
-	"mem":    {"mem://", nil, openMem},
-	"redis":  {"redis://[USER:PASSWORD@]HOST[:PORT][/DB]", nil, openRedis},
-	"rediss": {"rediss://[USER:PASSWORD@]HOST[:PORT][/DB]", nil, openRedis},
-	"unix":   {"unix://[USER:PASSWORD@]/SOCKET[?db=N]", []string{"db"}, openRedis},
+	"file":   {form: "file:///PATH", path: true, open: openFile},
+	"mem":    {form: "mem://", open: openMem},
+	"redis":  {form: "redis://[USER:PASSWORD@]HOST[:PORT][/DB]", open: openRedis},
+	"rediss": {form: "rediss://[USER:PASSWORD@]HOST[:PORT][/DB]", open: openRedis},
+	"unix":   {form: "unix://[USER:PASSWORD@]/SOCKET[?db=N]", params: []string{"db"}, path: true, open: openRedis},
+
+	"etcd":       {form: "etcd://[USER:PASSWORD@]HOST[:PORT][,HOST...][/PREFIX]", ownParams: true, hosts: true, open: openEtcd},
+	"etcds":      {form: "etcds://[USER:PASSWORD@]HOST[:PORT][,HOST...][/PREFIX][?ca=FILE]", ownParams: true, hosts: true, open: openEtcd},
+	"zk":         {form: "zk://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT]", hosts: true, open: openZooKeeper},
+	"mysql":      {form: "mysql://[USER:PASSWORD@]HOST[:PORT]/DB[?prefix=NAME]", ownParams: true, open: openMySQL},
+	"postgres":   {form: "postgres://[USER:PASSWORD@]HOST[:PORT]/DB[?schema=NAME]", ownParams: true, hosts: true, open: openPostgres},
+	"postgresql": {form: "postgresql://[USER:PASSWORD@]HOST[:PORT]/DB[?schema=NAME]", ownParams: true, hosts: true, open: openPostgres},
 }
 
 // Default is the URL of the folder that is used when none is given.
@@ -56,7 +75,7 @@ func Default() (string, error) {
 // never contain the password; what is wrong with the URL itself is
 // driver.ErrInvalid.
 func Open(raw string) (driver.Store, error) {
-	u, err := parse(raw)
+	u, err := Parse(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +88,7 @@ func Open(raw string) (driver.Store, error) {
 
 // Public answers the URL without user and password.
 func Public(raw string) (string, error) {
-	u, err := parse(raw)
+	u, err := Parse(raw)
 	if err != nil {
 		return "", err
 	}
@@ -77,48 +96,121 @@ func Public(raw string) (string, error) {
 }
 
 func public(u *url.URL) string {
-	if u.Scheme == "mem" {
-		return "mem://" // url.URL leaves out the slashes of an empty host
-	}
 	v := *u
 	v.User = nil
+	var shown []string
+	for param := range strings.SplitSeq(v.RawQuery, "&") {
+		if name, _, _ := strings.Cut(param, "="); param != "" && !secret(name) {
+			shown = append(shown, param)
+		}
+	}
+	v.RawQuery = strings.Join(shown, "&")
+	if v.Host == "" && v.Path == "" { // url.URL leaves out the slashes then
+		return strings.Replace(v.String(), ":", "://", 1)
+	}
 	return v.String()
 }
 
-// parse checks everything about raw that can be checked without I/O.
-func parse(raw string) (*url.URL, error) {
-	u, err := url.Parse(raw)
+// secret tells whether a parameter, in the letters it has in the URL, says who
+// asks or proves it.
+func secret(param string) bool {
+	name, err := url.QueryUnescape(param)
+	if err != nil {
+		return true
+	}
+	name = strings.ToLower(name)
+	if name == "passfile" { // a file's name
+		return false
+	}
+	return name == "user" || name == "username" || slices.ContainsFunc([]string{"pass", "pwd", "secret", "token"},
+		func(part string) bool { return strings.Contains(name, part) })
+}
+
+// Parse checks everything about raw that can be checked without I/O and is the
+// same for all stores. Host is a list where the store takes one.
+func Parse(raw string) (*url.URL, error) {
+	scheme, rest, ok := strings.Cut(raw, ":")
+	scheme = strings.ToLower(scheme)
+	o, known := openers[scheme]
+	if !known || !ok {
+		// Other text may be anything, also a password.
+		if !ok || !schemeForm.MatchString(scheme) {
+			if strings.HasPrefix(raw, "/") {
+				return nil, invalid("unknown scheme: a folder is written file:///PATH; there are %s", schemes())
+			}
+			return nil, invalid("unknown scheme; there are %s", schemes())
+		}
+		return nil, invalid("unknown scheme %q; there are %s", scheme, schemes())
+	}
+	u, err := split(scheme, rest, o.hosts)
 	if err != nil {
 		// The parser's message quotes parts of the URL, maybe the password.
-		return nil, invalid("it can't be parsed; special characters in a password are written %%XX")
+		return nil, invalid("it can't be parsed; is it like %s? Special characters in a password are written %%XX", o.form)
 	}
-	o, ok := openers[u.Scheme]
-	if !ok {
-		return nil, invalid("unknown scheme %q; there are %s", u.Scheme, forms())
-	}
-	if u.Scheme == "file" && u.Opaque != "" {
+	if scheme == "file" && u.Opaque != "" {
 		return nil, invalid("it must have an absolute path: file:///PATH")
 	}
 	if u.Opaque != "" || u.Fragment != "" {
 		return nil, invalid("it must look like %s", o.form)
 	}
-	for name := range u.Query() {
-		if !slices.Contains(o.params, name) {
-			if len(o.params) == 0 {
-				return nil, invalid("unknown parameter %q; %s has none", name, o.form)
-			}
+	if !o.hosts && strings.Contains(u.Host, ",") {
+		return nil, invalid("one host only: it must look like %s", o.form)
+	}
+	// What follows the @ is the host: this one stands behind a / or ? in the password.
+	if !o.path && u.User == nil && strings.Contains(u.EscapedPath(), "@") {
+		return nil, invalid("it can't be parsed; special characters in a password, and @ elsewhere, are written %%XX")
+	}
+	params, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, invalid("its parameters can't be parsed; special characters in them are written %%XX")
+	}
+	for name := range params {
+		switch {
+		case strings.ContainsAny(name, "@:/"):
+			return nil, invalid("it can't be parsed; special characters in a password are written %%XX")
+		case o.ownParams, slices.Contains(o.params, name):
+		case len(o.params) == 0:
+			return nil, invalid("unknown parameter %q; %s has none", name, o.form)
+		default:
 			return nil, invalid("unknown parameter %q; %s has %s", name, o.form, strings.Join(o.params, ", "))
 		}
 	}
 	return u, nil
 }
 
-func forms() string {
-	var all []string
-	for _, scheme := range slices.Sorted(maps.Keys(openers)) {
-		all = append(all, openers[scheme].form)
+var schemeForm = regexp.MustCompile(`^[a-z][a-z0-9+.-]{0,19}$`)
+
+// split is url.Parse that also knows lists of hosts, such as a:1,b or
+// [::1]:1,[::2]:2, if hosts says so.
+func split(scheme, rest string, hosts bool) (*url.URL, error) {
+	after, ok := strings.CutPrefix(rest, "//")
+	if !hosts || !ok {
+		return url.Parse(scheme + ":" + rest)
 	}
-	return strings.Join(all, ", ")
+	end := strings.IndexAny(after, "/?#")
+	if end < 0 {
+		end = len(after)
+	}
+	start := strings.LastIndex(after[:end], "@") + 1
+	list := after[start:end]
+	if !strings.Contains(list, ",") {
+		return url.Parse(scheme + ":" + rest)
+	}
+	for host := range strings.SplitSeq(list, ",") {
+		if u, err := url.Parse("//" + host); err != nil || u.Hostname() == "" {
+			return nil, fmt.Errorf("host %q of a list", host)
+		}
+	}
+	u, err := url.Parse(scheme + "://" + after[:start] + "host" + after[end:])
+	if err != nil {
+		return nil, err
+	}
+	u.Host = list
+	return u, nil
+}
+
+func schemes() string {
+	return strings.Join(slices.Sorted(maps.Keys(openers)), "://, ") + "://"
 }
 
 func invalid(format string, args ...any) error {
@@ -140,3 +232,11 @@ func openFile(_ string, u *url.URL) (driver.Store, error) {
 }
 
 func openRedis(raw string, _ *url.URL) (driver.Store, error) { return rueidis.Open(raw, nil) }
+
+func openEtcd(raw string, _ *url.URL) (driver.Store, error) { return etcdstore.Open(raw, nil) }
+
+func openZooKeeper(raw string, _ *url.URL) (driver.Store, error) { return zkstore.Open(raw, nil) }
+
+func openMySQL(raw string, _ *url.URL) (driver.Store, error) { return mysql.Open(raw, nil) }
+
+func openPostgres(raw string, _ *url.URL) (driver.Store, error) { return pgx.Open(raw, nil) }

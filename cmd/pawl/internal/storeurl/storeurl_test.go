@@ -13,6 +13,10 @@ func TestOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a folder")
 	for _, raw := range []string{
 		"mem://", "file://" + strings.ReplaceAll(dir, " ", "%20"), "file://localhost" + strings.ReplaceAll(dir, " ", "%20"),
+		"etcd://127.0.0.1", "etcd://u:p@a:1,b:2/prefix", "etcd://a:1,b", "etcd://a,b:2,c", "etcd://[::1]:1,[::2]:2", "etcds://u:p@a,b",
+		"zk://127.0.0.1", "zk://u:p@a:1,b/root/of/it", "zk://[::1],[::2]:2",
+		"postgres://h/db", "postgres://u:p@a:1,b:2/db?sslmode=disable&schema=s", "postgresql://a:1,b/db?user=u&password=p",
+		"postgres:///db?host=/run/postgresql", "mysql://h/db", "mysql://u:p@h:1/db?prefix=x_", "mysql:///db?socket=/run/s",
 		"redis://127.0.0.1", "redis://u:p@127.0.0.1:6380/3", "rediss://127.0.0.1", "unix:///run/redis.sock?db=2",
 	} {
 		s, err := Open(raw)
@@ -30,8 +34,8 @@ func TestOpen(t *testing.T) {
 func TestWrongURLs(t *testing.T) {
 	for raw, want := range map[string]string{
 		"":                                 "unknown scheme",
-		"/tmp/x":                           "unknown scheme",
-		"nfs://host/secret":                "file:///PATH, mem://, redis://",
+		"/tmp/x":                           "unknown scheme: a folder is written file:///PATH",
+		"nfs://host/secret":                "file://, mem://, mysql://",
 		"mem://host":                       "mem://",
 		"mem:x":                            "mem://",
 		"file://relative/path":             "absolute",
@@ -47,6 +51,44 @@ func TestWrongURLs(t *testing.T) {
 		"redis://u:secret#x@h/0":           "",
 		"redis://u:secret@h:port/0":        "",
 		"redis://user:secret@h/0#fragment": "",
+		"redis://u:123/secret@h/0":         "%XX",
+		"redis://u:123?secret@h/0":         "%XX",
+		"secret":                           "unknown scheme",
+		"u:secret@h":                       "unknown scheme",
+
+		"etcd://":                         "",
+		"etcd://a:1,":                     "%XX",
+		"etcd://a:1,,b":                   "%XX",
+		"etcd://a:x,b":                    "%XX",
+		"etcd://u:secret@a:1/p?timeout=1": "timeout",
+		"etcd://u:%secret@a:1,b":          "%XX",
+		"etcd://u:secret@a/#p":            "etcd://[USER:PASSWORD@]HOST",
+		"etcds://a?ca=/no/such/file":      "/no/such/file",
+		"etcds://a?password=secret@":      "",
+
+		"zk://":                          "",
+		"zk://a:1,b:2/r?x=1":             `unknown parameter "x"`,
+		"zk://u:secret@a:0":              "port",
+		"zk://u:123/secret@a:1,b:2/r":    "%XX",
+		"zk://user:secret@a:1,/r":        "%XX",
+		"zk://user:secret@a:1/r//s":      "",
+		"zk://user:secret@a:1/zookeeper": "",
+
+		"postgres://u:secret@h:x/db":                  "%XX",
+		"postgres://u:secret@a:1,b:x/db":              "%XX",
+		"postgres://u:%secret@h/db":                   "%XX",
+		"postgres://u:secret@h/db?sslmode=maybe":      "sslmode",
+		"postgres://u:secret@h/db?create=maybe":       "create",
+		"postgres://h/db?password=%secret@":           "%XX",
+		"postgres://u:123/secret@h/db":                "%XX",
+		"mysql://u:secret@h":                          "no database",
+		"mysql://u:secret@/db":                        "host",
+		"mysql://u:secret@h/db/x":                     "mysql://",
+		"mysql://u:secret@h/db?charset=latin1&x=9":    "x",
+		"redis://u:secret@a:1,b:2":                    "one host",
+		"mysql://u:secret@a:1,b:2/db":                 "one host",
+		"mysql://u:secret@h/db?create=maybe":          "create",
+		"mysql://u:secret@h/db?prefix=a;drop+table+x": "",
 	} {
 		s, err := Open(raw)
 		if err == nil {
@@ -70,6 +112,17 @@ func TestPublic(t *testing.T) {
 		"unix://u:secret@/run/x?db=1": "unix:///run/x?db=1",
 		"file:///a%20b":               "file:///a%20b",
 		"mem://":                      "mem://",
+
+		"etcd://u:secret@a:1,b:2/p":                        "etcd://a:1,b:2/p",
+		"etcd://a:1,b?user=u":                              "etcd://a:1,b",
+		"zk://u:secret@[::1]:1,[::2]/r%20s":                "zk://[::1]:1,[::2]/r%20s",
+		"postgres://u:secret@a:1,b:2/db?schema=s":          "postgres://a:1,b:2/db?schema=s",
+		"postgres://h/db?user=u&password=secret&sslmode=x": "postgres://h/db?sslmode=x",
+		"postgres://h/db?PassWord=secret":                  "postgres://h/db",
+		"postgres://h/db?pass%77ord=secret&a=b":            "postgres://h/db?a=b",
+		"postgres://h/db?sslpassword=secret&passfile=/f":   "postgres://h/db?passfile=/f",
+		"postgres:///db?host=/run/postgresql&user=u":       "postgres:///db?host=/run/postgresql",
+		"mysql://u:secret@h/db?create=true":                "mysql://h/db?create=true",
 	} {
 		got, err := Public(raw)
 		if err != nil || got != want {

@@ -1,0 +1,141 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pawl-go/pawl/internal/proctest"
+)
+
+// loop is a command that runs until it is ended, and tells when it has begun.
+const loop = `echo "leads $PAWL_NAME $PAWL_TOKEN."; while :; do sleep 0.05; done`
+
+func (b *bundle) leader(name string) (l leaderJSON) {
+	b.t.Helper()
+	p := b.run("leader", "--json", name)
+	if p.Status() == 0 && json.Unmarshal([]byte(p.Out.String()), &l) != nil {
+		b.t.Fatal(p.Out)
+	}
+	return l
+}
+
+func TestElect(t *testing.T) {
+	b := newBundle(t)
+	if p := b.run("leader", "e").Want(68); !strings.Contains(p.Err.String(), "nobody leads") {
+		t.Error(p.Err)
+	}
+	first := b.start("elect", "--value", "one:1", "e", "sh", "-c", loop)
+	first.Await("leads e ")
+	second := b.start("elect", "--label", "the second", "--value", "two:2", "e", "sh", "-c", loop)
+	proctest.Eventually(t, func() bool { return len(b.queue("e").Waiters) == 1 }, "the second does not stand")
+
+	was := b.leader("e")
+	if was.Value != "one:1" || was.PID != first.Process.Pid || was.Label != "sh" || was.Since == "" ||
+		!strings.Contains(first.Out.String(), fmt.Sprintf("leads e %d.", was.Token)) {
+		t.Errorf("%+v beside %s", was, first.Out)
+	}
+	text := b.run("leader", "e").Want(0).Out.String()
+	for _, want := range []string{`e is led by "sh" (process `, "since ", `value "one:1"`, fmt.Sprint(was.Token)} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in %s", want, text)
+		}
+	}
+	if p := b.run("leader", "--only-value", "e").Want(0); p.Out.String() != "one:1\n" {
+		t.Error(p.Out)
+	}
+
+	follow := b.start("leader", "--follow", "e")
+	follow.Await("one:1")
+	first.Process.Kill()
+	second.Await("leads e ")
+	follow.Await("two:2")
+	if now := b.leader("e"); now.Value != "two:2" || now.Token <= was.Token || now.Label != "the second" {
+		t.Errorf("%+v after %+v", now, was)
+	}
+	second.Process.Signal(syscall.SIGTERM)
+	second.Want(143)
+	follow.Await("Nobody leads in e.")
+	follow.Process.Signal(syscall.SIGINT)
+	follow.Want(130)
+	b.run("leader", "e").Want(68)
+	if p := b.run("leader", "--timeout", "200ms", "e").Want(68); !strings.Contains(p.Err.String(), "after 200ms") {
+		t.Error(p.Err)
+	}
+	b.run("leader", "--follow", "--timeout", "200ms", "e").Want(0)
+
+	wait := b.start("leader", "--timeout", "1m", "--only-value", "e")
+	third := b.start("elect", "--value", "three", "e", "sh", "-c", loop)
+	wait.Want(0)
+	if wait.Out.String() != "three\n" {
+		t.Error(wait.Printed())
+	}
+	third.Process.Signal(syscall.SIGTERM)
+	third.Want(143)
+}
+
+// The command ends before its pawl, whose status is the command's, or which
+// stands again.
+func TestElectUntilTheCommandEnds(t *testing.T) {
+	b := newBundle(t)
+	b.run("elect", "e", "sh", "-c", "exit 3").Want(3)
+	b.run("elect", "e", "true").Want(0)
+	b.run("elect", "e", "/no/such/command").Want(127)
+	b.run("elect", "--always", "e", "/etc/passwd").Want(126)
+
+	again := b.start("elect", "--always", "e", "sh", "-c", `echo "$PAWL_TOKEN" >> $D/tokens; test $(wc -l < $D/tokens) -lt 3 || { trap 'exit 0' TERM; echo third; while :; do sleep 0.05; done; }; exit 3`)
+	again.Await("third")
+	if n := strings.Count(again.Err.String(), `COMMAND ended with status 3; standing for election in "e" again`); n != 2 {
+		t.Errorf("told %d times: %s", n, again.Err)
+	}
+	again.Process.Signal(syscall.SIGTERM)
+	again.Want(0) // as COMMAND did: it was told to end, and did
+	tokens := strings.Fields(b.read("tokens"))
+	for i := range tokens {
+		if i > 0 && tokens[i] <= tokens[i-1] {
+			t.Errorf("tokens %q", tokens)
+		}
+	}
+}
+
+func TestElectAgain(t *testing.T) {
+	b := newBundle(t)
+	p := b.start("elect", "e", "sh", "-c", loop)
+	p.Await("leads e ")
+	was := b.leader("e")
+	b.run("release", "--force", "e").Want(0)
+	proctest.Eventually(t, func() bool { now := b.leader("e"); return now.Token > was.Token }, "it does not lead again")
+	proctest.Eventually(t, func() bool { return strings.Count(p.Out.String(), "leads e ") == 2 }, "COMMAND does not run again: %s", p.Printed())
+	if !strings.Contains(p.Err.String(), "standing for election again") {
+		t.Error(p.Err)
+	}
+	// While another one leads, it can be told to end.
+	other := b.start("elect", "e", "sh", "-c", loop)
+	proctest.Eventually(t, func() bool { return len(b.queue("e").Waiters) == 1 }, "the other one does not stand")
+	b.run("release", "--force", "e").Want(0)
+	other.Await("leads e ")
+	p.Process.Signal(syscall.SIGTERM)
+	p.Want(143)
+	if n := strings.Count(p.Out.String(), "leads e "); n != 2 {
+		t.Errorf("COMMAND ran %d times", n)
+	}
+	if p := b.run("elect", "--timeout", "200ms", "e", "true").Want(75); !strings.Contains(p.Err.String(), "still busy after 200ms: held by") {
+		t.Error(p.Err)
+	}
+}
+
+func TestElectInTurns(t *testing.T) {
+	b := newBundle(t)
+	one := b.start("elect", "--max-hold", "300ms", "--kill-after", "100ms", "e", "sh", "-c", loop)
+	one.Await("leads e ")
+	two := b.start("elect", "--max-hold", "300ms", "--kill-after", "100ms", "e", "sh", "-c", loop)
+	two.Await("leads e ")
+	proctest.Eventually(t, func() bool { return strings.Count(one.Out.String(), "leads e ") > 1 }, "it has no second turn: %s", one.Printed())
+	if !strings.Contains(one.Err.String(), "--max-hold 300ms") {
+		t.Error(one.Err)
+	}
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Limits by which the queue of a name tells what it is used for. The others are
+// semaphores'.
+const (
+	mutexLimit   = 1
+	rwLimit      = driver.MaxLimit
+	barrierLimit = driver.MaxLimit - 1
+	maxPermits   = driver.MaxLimit / 2 // as pawl.Semaphore has it
+)
+
+// kind is how a run holds its name.
+type kind struct {
+	shared, exclusive bool
+	units, limit      int64
+}
+
+// check answers what is wrong with the flags. n and l tell whether -n and
+// --limit were given.
+func (k *kind) check(n, l bool) error {
+	switch {
+	case k.shared && k.exclusive:
+		return usage("--shared and --exclusive exclude each other")
+	case (k.shared || k.exclusive) && (n || l):
+		return usage("-n and --limit don't go with --shared or --exclusive: a name is one or the other")
+	case n && !l:
+		return usage("-n %d: --limit is missing: how many units of the name are there? All who use it must say the same", k.units)
+	case !l:
+		return nil
+	case k.limit < 1 || k.limit > maxPermits:
+		return usage("--limit %d: allowed are 1 to %d", k.limit, maxPermits)
+	case k.units < 1 || k.units > k.limit:
+		return usage("-n %d: allowed are 1 to the --limit, %d", k.units, k.limit)
+	}
+	return nil
+}
+
+// least answers for how many units a run waits that would wait for itself if it
+// had as many as are left: readers wait for a writer who waits for them.
+func (k *kind) least() int64 {
+	if k.limit > 0 {
+		return k.units
+	}
+	return rwLimit
+}
+
+// lock waits for the lease of a run, or does not wait.
+func (o *runOptions) lock(ctx context.Context, c *pawl.Client) (held, error) {
+	var (
+		lease *pawl.Lease
+		err   error
+	)
+	switch rw, sem := c.RWMutex(o.name), c.Semaphore(o.name, o.kind.limit); {
+	case o.shared && o.noWait:
+		lease, err = rw.TryRLock(ctx)
+	case o.shared:
+		lease, err = rw.RLock(ctx)
+	case o.exclusive && o.noWait:
+		lease, err = rw.TryLock(ctx)
+	case o.exclusive:
+		lease, err = rw.Lock(ctx)
+	case o.limit > 0 && o.noWait:
+		lease, err = sem.TryAcquire(ctx, o.units)
+	case o.limit > 0:
+		lease, err = sem.Acquire(ctx, o.units)
+	case o.noWait:
+		lease, err = c.Mutex(o.name).TryLock(ctx)
+	default:
+		lease, err = c.Mutex(o.name).Lock(ctx)
+	}
+	if err != nil {
+		return nil, err // a nil *pawl.Lease would not be nil as held
+	}
+	return lease, nil
+}
+
+// mixed says what to write instead, where a name is used in two ways. kinds tells
+// whether the command has the flags that choose one.
+func mixed(e *driver.LimitError, kinds bool) error {
+	if e.Units > 0 {
+		return usage("%w; ask for less with -n, or have the limit changed", e)
+	}
+	used, advice := "", ""
+	switch e.Have {
+	case mutexLimit:
+		used, advice = "for one at a time", "leave --shared, --exclusive and --limit away, or have the others write them"
+	case rwLimit:
+		used, advice = "with --shared and --exclusive", "add one of them"
+	case barrierLimit:
+		used, advice = "for a barrier", "take another name"
+	default:
+		used, advice = fmt.Sprintf("with --limit %d", e.Have), fmt.Sprintf("add --limit %d", e.Have)
+	}
+	if !kinds {
+		advice = "take another name"
+	}
+	return usage("%q is in use now %s: %s", e.Name, used, advice)
+}
+
+// portion is what a claim takes of a name, in words.
+func portion(q *driver.Queue, e *driver.Entry) string {
+	switch {
+	case q.Limit == rwLimit && e.Units == rwLimit:
+		return "exclusive"
+	case q.Limit == rwLimit:
+		return "shared"
+	case q.Limit == barrierLimit:
+		return "barrier"
+	}
+	return fmt.Sprintf("%d of %d", e.Units, q.Limit)
+}
+
+// busy is who stands in the way, in a sentence.
+func busy(q *driver.Queue, holder *driver.Entry) string {
+	text := holding(holder)
+	holders, _ := split(q)
+	switch others := len(holders) - 1; {
+	case others == 1:
+		text += ", and by one more"
+	case others > 1:
+		text += fmt.Sprintf(", and by %d more", others)
+	}
+	if q.Limit > 1 && q.Limit < barrierLimit {
+		var used int64
+		for i := range holders {
+			used += holders[i].Units
+		}
+		text += fmt.Sprintf("; %d of %d are taken", used, q.Limit)
+	}
+	return text
+}

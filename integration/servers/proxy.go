@@ -52,9 +52,29 @@ func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = true
+	p.drop()
+}
+
+// Drop ends all connections. On new ones nothing vanishes.
+func (p *Proxy) Drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.requests, p.replies = false, false
+	p.drop()
+}
+
+func (p *Proxy) drop() {
 	for c := range p.conns {
 		c.Close()
 	}
+	clear(p.conns)
+}
+
+// Restore takes connections again after Cut.
+func (p *Proxy) Restore() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = false
 }
 
 func (p *Proxy) accept() {

@@ -12,8 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -30,13 +28,8 @@ type RedisOptions struct {
 
 // Redis is a redis-server that was started here.
 type Redis struct {
-	dir  string
+	daemon
 	opts RedisOptions
-	port int
-
-	mu     sync.Mutex
-	cmd    *exec.Cmd
-	exited chan struct{} // closed when cmd has
 }
 
 // StartRedis starts a server that keeps its data in dir, and answers when it
@@ -48,7 +41,8 @@ func StartRedis(dir string, opts RedisOptions) (*Redis, error) {
 	// The port is free until somebody else takes it: then take another one.
 	var err error
 	for range 5 {
-		r := &Redis{dir: dir, opts: opts}
+		r := &Redis{daemon: daemon{name: "redis-server", dir: dir}, opts: opts}
+		r.command, r.hello = r.server, r.replies
 		if r.port, err = freePort(); err != nil {
 			return nil, err
 		}
@@ -79,9 +73,6 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// Addr is host and port.
-func (r *Redis) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
-
 // URL names the server as pawl's --store does.
 func (r *Redis) URL() string {
 	if r.opts.Password != "" {
@@ -90,20 +81,10 @@ func (r *Redis) URL() string {
 	return "redis://" + r.Addr()
 }
 
-// PID is that of the running server, 0 if there is none.
-func (r *Redis) PID() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cmd == nil {
-		return 0
-	}
-	return r.cmd.Process.Pid
-}
-
-func (r *Redis) start() error {
+func (r *Redis) server() *exec.Cmd {
 	args := []string{
 		"--port", strconv.Itoa(r.port), "--bind", "127.0.0.1", "--dir", r.dir,
-		"--save", "", "--daemonize", "no", "--logfile", filepath.Join(r.dir, "redis.log"),
+		"--save", "", "--daemonize", "no",
 	}
 	if r.opts.AppendOnly {
 		args = append(args, "--appendonly", "yes", "--appendfsync", "always")
@@ -113,42 +94,17 @@ func (r *Redis) start() error {
 	}
 	cmd := exec.Command("redis-server", append(args, r.opts.Args...)...)
 	cmd.SysProcAttr = dieWithParent()
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start redis-server: %w", err)
-	}
-	exited := make(chan struct{})
-	go func() {
-		cmd.Wait()
-		close(exited)
-	}()
-	r.mu.Lock()
-	r.cmd, r.exited = cmd, exited
-	r.mu.Unlock()
-	if err := r.ready(exited); err != nil {
-		r.Kill()
-		log, _ := os.ReadFile(filepath.Join(r.dir, "redis.log"))
-		return fmt.Errorf("start redis-server on %s: %w\n%s", r.Addr(), err, bytes.TrimSpace(log))
-	}
-	return nil
+	return cmd
 }
 
-// ready waits until the server, and not another on its port, answers.
-func (r *Redis) ready(exited <-chan struct{}) error {
-	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		select {
-		case <-exited:
-			return errors.New("it has ended")
-		default:
-		}
-		if out, err := r.command("INFO server"); err == nil && strings.Contains(out, "process_id:"+strconv.Itoa(r.PID())+"\r") {
-			return nil
-		}
-	}
-	return errors.New("it does not answer")
+// replies tells whether the server, and not another on its port, answers.
+func (r *Redis) replies(pid int) bool {
+	out, err := r.send("INFO server")
+	return err == nil && strings.Contains(out, "process_id:"+strconv.Itoa(pid)+"\r")
 }
 
-// command sends one inline command, on a connection of its own.
-func (r *Redis) command(line string) (string, error) {
+// send sends one inline command, on a connection of its own.
+func (r *Redis) send(line string) (string, error) {
 	c, err := net.DialTimeout("tcp", r.Addr(), time.Second)
 	if err != nil {
 		return "", err
@@ -171,34 +127,6 @@ func (r *Redis) command(line string) (string, error) {
 		}
 	}
 	return string(out), nil
-}
-
-// Kill ends the server at once (SIGKILL), and waits until it has ended.
-func (r *Redis) Kill() { r.signal(syscall.SIGKILL, true) }
-
-// Stop asks the server to end (SIGTERM), and waits until it has.
-func (r *Redis) Stop() {
-	r.Resume() // a stopped process does not see it
-	r.signal(syscall.SIGTERM, true)
-}
-
-// Pause stops the server's process: connections stand, nothing is answered.
-func (r *Redis) Pause() { r.signal(syscall.SIGSTOP, false) }
-
-// Resume lets it go on.
-func (r *Redis) Resume() { r.signal(syscall.SIGCONT, false) }
-
-func (r *Redis) signal(s syscall.Signal, end bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cmd == nil {
-		return
-	}
-	r.cmd.Process.Signal(s)
-	if end {
-		<-r.exited
-		r.cmd = nil
-	}
 }
 
 // Restart kills the server if it runs, and starts it again on the same port,

@@ -1,0 +1,266 @@
+//go:build unix
+
+package command
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/internal/proctest"
+)
+
+// server is a real one that keeps what it has written.
+type server interface {
+	URL() string
+	Kill()
+	Restart() error
+}
+
+// engine is what the tests of all engines need of one.
+type engine struct {
+	name string
+	// start starts a server of the test's own; nil: there is none.
+	start func(testing.TB) server
+	// late is how much longer than its TTL a claim may live.
+	late time.Duration
+}
+
+var engines = []engine{
+	{name: "folder"},
+	{name: "redis", start: func(t testing.TB) server {
+		return redisServer{servers.RunRedis(t, servers.RedisOptions{AppendOnly: true})}
+	}},
+	{name: "etcd", late: 2 * time.Second, start: func(t testing.TB) server { return etcdServer{servers.RunEtcd(t, servers.EtcdOptions{})} }},
+	{name: "zookeeper", late: 3 * time.Second, start: func(t testing.TB) server { return zooKeeperServer{servers.RunZooKeeper(t, servers.ZooKeeperOptions{})} }},
+	{name: "mysql", start: func(t testing.TB) server { return mysqlServer{servers.RunMariaDB(t, servers.MariaDBOptions{})} }},
+	{name: "postgres", start: func(t testing.TB) server {
+		return postgresServer{servers.RunPostgres(t, servers.PostgresOptions{Password: "secret"})}
+	}},
+}
+
+type redisServer struct{ *servers.Redis }
+
+func (r redisServer) Restart() error { return r.Redis.Restart(true) }
+
+type etcdServer struct{ *servers.Etcd }
+
+func (e etcdServer) Restart() error { return e.Etcd.Restart(true) }
+
+type zooKeeperServer struct{ *servers.ZooKeeper }
+
+func (z zooKeeperServer) Restart() error { return z.ZooKeeper.Restart(true) }
+
+type mysqlServer struct{ *servers.MariaDB }
+
+func (m mysqlServer) URL() string { return m.MariaDB.URL() + "?create=true" }
+
+type postgresServer struct{ *servers.Postgres }
+
+func (p postgresServer) URL() string { return p.Postgres.URL() + "&create=true" }
+
+func TestEngines(t *testing.T) {
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			var s server
+			url := "file://" + filepath.Join(t.TempDir(), "store")
+			if e.start != nil {
+				s = e.start(t)
+				url = s.URL()
+			}
+			t.Run("together", func(t *testing.T) {
+				for name, test := range map[string]func(*bundle, engine){
+					"counter": testCounter, "stopped waiter": testStoppedWaiter, "killed holder": testKilledHolder, "names": testNames, "synchronizers": testSynchronizers,
+				} {
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						test(newBundle(t, url), e)
+					})
+				}
+			})
+			if s != nil { // nothing else may run then
+				t.Run("restart", func(t *testing.T) { testRestart(newBundle(t, url), s) })
+			}
+		})
+	}
+}
+
+// increment is a command that loses increments unless it runs alone, and writes
+// its token into a log.
+const increment = `n=$(cat $D/counter); echo $PAWL_TOKEN >> $D/tokens; echo $((n+1)) > $D/counter`
+
+// counted checks that n increments were made, one after the other.
+func (b *bundle) counted(n int) {
+	b.t.Helper()
+	if got := b.read("counter"); len(got) != 1 || got[0] != strconv.Itoa(n) {
+		b.t.Errorf("the counter is %q, want %d", got, n)
+	}
+	var last int64
+	for _, line := range b.read("tokens") {
+		token, err := strconv.ParseInt(line, 10, 64)
+		if err != nil || token <= last {
+			b.t.Errorf("token %q after %d", line, last)
+		}
+		last = token
+	}
+}
+
+const (
+	crowd = 50
+	// batch is how many processes start at once: more, and those that are
+	// started last may take too long to connect on a machine with more to do.
+	batch = 10
+)
+
+// queueUp lets a crowd queue up behind a holder, each to run a script under the
+// lock, and then lets the holder go.
+func (b *bundle) queueUp(name, script string, flags ...string) []*proctest.Process {
+	b.t.Helper()
+	run := func(script string) *proctest.Process {
+		return b.start(slices.Concat([]string{"run"}, flags, []string{name, "sh", "-c", script})...)
+	}
+	gate := run("echo ready; until test -e $D/open; do sleep 0.05; done")
+	gate.Await("ready")
+	var all []*proctest.Process
+	for len(all) < crowd {
+		for range batch {
+			all = append(all, run(script))
+		}
+		proctest.Eventually(b.t, func() bool { return len(b.show(name).Waiters) == len(all) }, "not all %d wait", len(all))
+	}
+	b.write("open", "")
+	gate.Want(0)
+	return all
+}
+
+func testCounter(b *bundle, _ engine) {
+	b.write("counter", "0\n")
+	for _, p := range b.queueUp("counter", increment) {
+		p.Want(0)
+	}
+	b.counted(crowd)
+}
+
+// The server is killed while some have had their turn, one has read the counter
+// and not written it yet, and the others wait, and is started again with its
+// data a while after that one has ended.
+func testRestart(b *bundle, s server) {
+	b.write("counter", "0\n")
+	const half = crowd / 2
+	all := b.queueUp("counter",
+		"if [ $(cat $D/counter) = "+strconv.Itoa(half)+" ]; then touch $D/half; until test -e $D/on; do sleep 0.05; done; fi; "+increment,
+		"--ttl=10s")
+	proctest.Eventually(b.t, func() bool { return b.exists("half") }, "they do not get their turns")
+	s.Kill()
+	b.write("on", "")
+	time.Sleep(time.Second)
+	if n := len(b.read("tokens")); n != half+1 {
+		b.t.Errorf("without a server %d had their turns, want %d", n, half+1)
+	}
+	if err := s.Restart(); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, p := range all {
+		p.Want(0)
+	}
+	b.counted(crowd)
+}
+
+// alone is a command that notices when it runs beside another one of its kind.
+func alone(then string) string {
+	return `mkdir $D/inside || echo $$ >> $D/overlap; echo inside; ` + then + `; rmdir $D/inside`
+}
+
+// A waiter that is stopped for longer than its TTL is the first of the queue
+// when the holder leaves. When it goes on, it holds nothing.
+func testStoppedWaiter(b *bundle, _ engine) {
+	const name, ttl = "stopped", "--ttl=2s"
+	until := func(file string) string { return alone("until test -e $D/" + file + "; do sleep 0.05; done") }
+	holder := b.start("run", ttl, name, "sh", "-c", until("first"))
+	holder.Await("inside")
+	stopped := b.waiter(name, ttl, "sh", "-c", alone("sleep 0.3"))
+	third := b.waiter(name, ttl, "sh", "-c", until("second"))
+	if w := b.show(name).waiters(); !slices.Equal(w, []int{stopped.Process.Pid, third.Process.Pid}) {
+		b.t.Fatalf("there wait %v, want %d first", w, stopped.Process.Pid)
+	}
+	stopped.Process.Signal(syscall.SIGSTOP)
+	b.t.Cleanup(func() { stopped.Process.Signal(syscall.SIGCONT) })
+	time.Sleep(2500 * time.Millisecond)
+	b.write("first", "")
+	holder.Want(0)
+	third.Await("inside")
+
+	stopped.Process.Signal(syscall.SIGCONT)
+	// It is well again when it waits anew, behind the third.
+	proctest.Eventually(b.t, func() bool { return slices.Equal(b.show(name).waiters(), []int{stopped.Process.Pid}) }, "it does not wait again")
+	if out := stopped.Printed(); strings.Contains(out, "inside") {
+		b.t.Errorf("it ran its command: %s", out)
+	}
+	b.write("second", "")
+	third.Want(0)
+	stopped.Want(0)
+	if o := b.read("overlap"); o != nil {
+		b.t.Errorf("two held at a time: %s", o)
+	}
+}
+
+func testKilledHolder(b *bundle, e engine) {
+	const ttl = 6 * time.Second
+	p, pid := b.hold("killed", "--ttl="+ttl.String())
+	next := b.waiter("killed", "--ttl="+ttl.String(), "true")
+	p.Process.Kill()
+	killed := time.Now()
+	proctest.Eventually(b.t, func() bool { return !alive(pid) }, "the command outlived its pawl")
+	next.Want(0)
+	if d, most := time.Since(killed), ttl+e.late+4*time.Second; d > most { // 4s for a machine with more to do
+		b.t.Errorf("the next one got in after %v, want %v at the most", d, most)
+	}
+}
+
+// names that an engine could take for others, or for orders.
+var names = []string{
+	"plain", "PLAIN", "plain ", " plain", "plain/", "/plain", "//plain", "plain/.", "plain/..", ".", "..", "/",
+	`it's "quoted"`, "`back`", `back\slash`, "100%", "100%25", "%2F", "a%2Fb", "a/b", "a_b", "a:b", "a;b", "a--b", "*", "?", "[ab]", "$HOME",
+	"'; DROP TABLE pawl_queues; --", "emoji \U0001F512", "emoji \U0001F511", "e\u0301", "\u00e9", "e",
+	strings.Repeat("x", 512), strings.Repeat("x", 511) + "y", strings.Repeat("\U0001F512", 128),
+}
+
+// All of them are held at the same time, and listed as what they are.
+func testNames(b *bundle, _ engine) {
+	var all []*proctest.Process
+	for start := range slices.Chunk(names, batch) {
+		for _, name := range start {
+			// Without waiting: a name that is another one in disguise is busy.
+			all = append(all, b.start("run", "--no-wait", "--ttl=1m", name, "sh", "-c", `echo "held: $PAWL_NAME."; until test -e $D/end; do sleep 0.5; done`))
+		}
+		for i, p := range all {
+			proctest.Eventually(b.t, func() bool { return strings.Contains(p.Printed(), ".\n") || p.Err.String() != "" }, "%q: nothing happens", names[i])
+			if want := "held: " + names[i] + ".\n"; p.Printed() != want {
+				b.t.Fatalf("%q: %s", names[i], p.Printed())
+			}
+		}
+	}
+	listed := b.names()
+	for _, name := range names {
+		if !slices.Contains(listed, name) {
+			b.t.Errorf("%q is not listed", name)
+		}
+	}
+	b.write("end", "")
+	for _, p := range all {
+		p.Want(0)
+	}
+	if b.t.Failed() {
+		return
+	}
+	proctest.Eventually(b.t, func() bool {
+		return !slices.ContainsFunc(b.names(), func(n string) bool { return slices.Contains(names, n) })
+	},
+		"some are left in the list")
+}

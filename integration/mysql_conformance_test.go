@@ -1,0 +1,41 @@
+package integration
+
+import (
+	"testing"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/drivertest"
+	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/mysqlstore"
+	"github.com/pawl-go/pawl/mysqlstore/mysql"
+)
+
+func TestMySQLConformance(t *testing.T) {
+	m := servers.RunMariaDB(t, servers.MariaDBOptions{})
+	drivertest.Run(t, drivertest.Harness{
+		ShortTTL: sqlShortTTL,
+		New: func(testing.TB) drivertest.Backing {
+			return drivertest.Backing{Open: func() (driver.Store, error) {
+				return mysql.Open(m.URL(), &mysqlstore.Options{Create: true})
+			}}
+		},
+	})
+}
+
+// The same where the server is set to almost everything that a statement could
+// stumble over, and prepares no statements.
+func TestMySQLConformanceOddly(t *testing.T) {
+	m := servers.RunMariaDB(t, servers.MariaDBOptions{Args: []string{
+		"--sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,IGNORE_SPACE,ONLY_FULL_GROUP_BY,STRICT_ALL_TABLES,NO_UNSIGNED_SUBTRACTION",
+		"--default-time-zone=-07:30", "--character-set-server=latin1", "--collation-server=latin1_german2_ci",
+		"--transaction-isolation=SERIALIZABLE", "--autocommit=0", "--max-prepared-stmt-count=0", "--lower-case-table-names=1",
+	}})
+	drivertest.Run(t, drivertest.Harness{
+		ShortTTL: sqlShortTTL,
+		New: func(testing.TB) drivertest.Backing {
+			return drivertest.Backing{Open: func() (driver.Store, error) {
+				return mysql.Open(m.URL()+"?prefix=NOW_Queues_&create=true", nil)
+			}}
+		},
+	})
+}

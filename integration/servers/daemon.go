@@ -1,0 +1,165 @@
+package servers
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// daemon is a server's process, that can be started again.
+type daemon struct {
+	name    string // for messages
+	dir     string // of its data and its log
+	port    int
+	command func() *exec.Cmd
+	// hello tells whether the server of that process answers to clients.
+	hello func(pid int) bool
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when cmd has
+}
+
+// Addr is host and port.
+func (d *daemon) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(d.port)) }
+
+// PID is that of the running server, 0 if there is none.
+func (d *daemon) PID() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cmd == nil {
+		return 0
+	}
+	return d.cmd.Process.Pid
+}
+
+func (d *daemon) start() error {
+	cmd := d.command()
+	logPath := filepath.Join(d.dir, "log")
+	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", d.name, err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", d.name, err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		close(exited)
+	}()
+	d.mu.Lock()
+	d.cmd, d.exited = cmd, exited
+	d.mu.Unlock()
+	if err := d.answers(cmd.Process.Pid, exited); err != nil {
+		d.Kill()
+		text, _ := os.ReadFile(logPath)
+		return fmt.Errorf("start %s on %s: %w\n%s", d.name, d.Addr(), err, bytes.TrimSpace(text))
+	}
+	return nil
+}
+
+func (d *daemon) answers(pid int, exited <-chan struct{}) error {
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		select {
+		case <-exited:
+			return errors.New("it has ended")
+		default:
+		}
+		if d.hello(pid) {
+			return nil
+		}
+	}
+	return errors.New("it does not answer")
+}
+
+// Kill ends the server at once (SIGKILL), and waits until it has ended.
+func (d *daemon) Kill() { d.signal(syscall.SIGKILL, true) }
+
+// Stop asks the server to end (SIGTERM), and waits until it has.
+func (d *daemon) Stop() {
+	d.Resume() // a stopped process does not see it
+	d.signal(syscall.SIGTERM, true)
+}
+
+// Pause stops the server's process: connections stand.
+func (d *daemon) Pause() { d.signal(syscall.SIGSTOP, false) }
+
+// Resume lets it go on.
+func (d *daemon) Resume() { d.signal(syscall.SIGCONT, false) }
+
+func (d *daemon) signal(s syscall.Signal, end bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cmd == nil {
+		return
+	}
+	d.cmd.Process.Signal(s)
+	if end {
+		<-d.exited
+		d.cmd = nil
+	}
+}
+
+// Restart kills the server if it runs, and starts it again on the same port,
+// with its data.
+func (d *daemon) Restart() error {
+	d.Kill()
+	return d.start()
+}
+
+// someUser answers a user that is not root, for servers that refuse to run as
+// root: the first there is.
+func someUser(names ...string) (uid, gid uint32, err error) {
+	for _, name := range names {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		n, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		g, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err1 == nil && err2 == nil {
+			return uint32(n), uint32(g), nil
+		}
+	}
+	return 0, 0, fmt.Errorf("none of the users %v is there", names)
+}
+
+// serverDir makes a folder that another user can reach and owns.
+func serverDir(name string, uid, gid uint32) (string, error) {
+	// Not in a test's own folder: others may not enter its parents. And short, for
+	// sockets in it.
+	dir, err := os.MkdirTemp("", "pawl-"+name+"-")
+	if err != nil {
+		return "", err
+	}
+	if os.Getuid() == 0 {
+		if err := os.Chown(dir, int(uid), int(gid)); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// as lets the command run as that user, if it is started by root.
+func as(cmd *exec.Cmd, uid, gid uint32) *exec.Cmd {
+	cmd.SysProcAttr = dieWithParent()
+	if os.Getuid() == 0 {
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = new(syscall.SysProcAttr)
+		}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: gid}
+	}
+	return cmd
+}

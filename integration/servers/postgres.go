@@ -1,0 +1,205 @@
+package servers
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// ErrNoPostgres: the server's program is not installed.
+var ErrNoPostgres = errors.New("postgres is not installed: `make test` installs it, or: apt-get install postgresql")
+
+// PostgresOptions of a server.
+type PostgresOptions struct {
+	Password string   // of the user postgres; without one everybody may come in
+	Args     []string // further arguments, as in "-c", "fsync=off"
+}
+
+// Postgres is a PostgreSQL server that was started here.
+type Postgres struct {
+	daemon
+	opts PostgresOptions
+}
+
+// program finds one of PostgreSQL's programs. In Debian they are not in PATH, and
+// what is there may be wrappers that work on the system's own server.
+func program(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	paths, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	if len(paths) == 0 {
+		return "", ErrNoPostgres
+	}
+	slices.SortFunc(paths, func(a, b string) int { return len(a) - len(b) })
+	return paths[len(paths)-1], nil
+}
+
+// StartPostgres starts a server with a data folder of its own, and answers when it
+// accepts commands. Remove ends it and removes the folder.
+func StartPostgres(opts PostgresOptions) (*Postgres, error) {
+	initdb, err := program("initdb")
+	if err != nil {
+		return nil, err
+	}
+	server, err := program("postgres")
+	if err != nil {
+		return nil, err
+	}
+	uid, gid, err := someUser("postgres", "nobody")
+	if err != nil && os.Getuid() == 0 {
+		return nil, fmt.Errorf("start postgres, which refuses to run as root: %w", err)
+	}
+	dir, err := serverDir("pg", uid, gid)
+	if err != nil {
+		return nil, err
+	}
+	p := &Postgres{opts: opts, daemon: daemon{name: "postgres", dir: dir}}
+	auth := []string{"--auth=trust"}
+	if opts.Password != "" {
+		file := filepath.Join(dir, "password")
+		if err := os.WriteFile(file, []byte(opts.Password+"\n"), 0o644); err != nil {
+			return nil, err
+		}
+		auth = []string{"--auth=scram-sha-256", "--pwfile=" + file}
+	}
+	data := filepath.Join(dir, "data")
+	cmd := as(exec.Command(initdb, append(auth, "-D", data, "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")...), uid, gid)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		os.RemoveAll(dir)
+		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	p.command = func() *exec.Cmd {
+		cmd := as(exec.Command(server, append([]string{
+			"-D", data, "-k", dir, "-c", "listen_addresses=127.0.0.1", "-p", strconv.Itoa(p.port),
+			"-c", "max_connections=200",
+		}, opts.Args...)...), uid, gid)
+		cmd.Dir = dir
+		return cmd
+	}
+	p.hello = p.accepts
+	// The port is free until somebody else takes it: then take another one.
+	for range 5 {
+		if p.port, err = freePort(); err != nil {
+			break
+		}
+		if err = p.start(); err == nil {
+			return p, nil
+		}
+	}
+	p.Remove()
+	return nil, err
+}
+
+// RunPostgres starts a server for a test, and removes it at its end.
+func RunPostgres(t testing.TB, opts PostgresOptions) *Postgres {
+	t.Helper()
+	p, err := StartPostgres(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Remove)
+	return p
+}
+
+// URL names the server as pawl's --store does.
+func (p *Postgres) URL() string { return p.URLAt(p.Addr()) }
+
+// URLAt is URL for a proxy at addr.
+func (p *Postgres) URLAt(addr string) string {
+	user := "postgres"
+	if p.opts.Password != "" {
+		user += ":" + p.opts.Password
+	}
+	return "postgres://" + user + "@" + addr + "/postgres?sslmode=disable"
+}
+
+// accepts tells whether the server says that it is ready: it writes so, as the
+// last word, into a file beside its data.
+func (p *Postgres) accepts(pid int) bool {
+	text, err := os.ReadFile(filepath.Join(p.dir, "data", "postmaster.pid"))
+	lines := strings.Split(string(text), "\n")
+	if err != nil || len(lines) < 8 || lines[0] != strconv.Itoa(pid) || strings.TrimSpace(lines[7]) != "ready" {
+		return false
+	}
+	c, err := net.DialTimeout("tcp", p.Addr(), time.Second)
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+// Pause stops the server's processes, all of them: the others would go on.
+func (p *Postgres) Pause() { p.all(syscall.SIGSTOP) }
+
+// Resume lets them go on.
+func (p *Postgres) Resume() { p.all(syscall.SIGCONT) }
+
+// Stop asks the server to end (SIGINT, its fast way), and waits until it has.
+func (p *Postgres) Stop() {
+	p.Resume()
+	p.signal(syscall.SIGINT, true)
+}
+
+// Kill ends the server's processes at once, and waits until the first of them
+// has ended.
+func (p *Postgres) Kill() {
+	p.daemon.Pause() // it starts no more of them
+	p.all(syscall.SIGKILL)
+	p.daemon.Kill()
+}
+
+// Restart kills the server if it runs, and starts it again on the same port,
+// with its data.
+func (p *Postgres) Restart() (err error) {
+	p.Kill()
+	// While the last of the old processes ends, the new server refuses to start.
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err = p.start(); err == nil {
+			break
+		}
+	}
+	return err
+}
+
+// Remove ends the server, and removes its data.
+func (p *Postgres) Remove() {
+	p.Resume()
+	p.Kill()
+	os.RemoveAll(p.dir)
+}
+
+// all sends a signal to the server and its children.
+func (p *Postgres) all(s syscall.Signal) {
+	pid := p.PID()
+	if pid == 0 {
+		return
+	}
+	for _, child := range children(pid) {
+		syscall.Kill(child, s)
+	}
+	syscall.Kill(pid, s)
+}
+
+// children answers the processes that a process has started.
+func children(pid int) (pids []int) {
+	out, _ := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	for line := range strings.Lines(string(out)) {
+		var child, parent int
+		if n, _ := fmt.Sscan(line, &child, &parent); n == 2 && parent == pid {
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,93 @@
+package integration
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/mysqlstore"
+	"github.com/pawl-go/pawl/pgstore"
+)
+
+// sqlShortTTL is for claims that run out while a test waits: a commit takes long
+// where the disk is busy.
+const sqlShortTTL = 1500 * time.Millisecond
+
+// sqlServer is what the tests of both databases need of a server.
+type sqlServer interface {
+	Addr() string
+	URLAt(addr string) string
+	Kill()
+	Restart() error
+	Pause()
+	Resume()
+}
+
+// sqlEngine is a server, and how to open a store on it through addr.
+type sqlEngine struct {
+	sqlServer
+	queues, records string // tables
+	open            func(t testing.TB, addr string) driver.Store
+	db              func(t testing.TB) *sql.DB // plain
+}
+
+func (e *sqlEngine) store(t testing.TB) driver.Store { return e.open(t, e.Addr()) }
+
+// onSQL runs a test on both databases, each on a server of its own.
+func onSQL(t *testing.T, f func(t *testing.T, e *sqlEngine)) {
+	t.Run("Postgres", func(t *testing.T) {
+		p := servers.RunPostgres(t, servers.PostgresOptions{})
+		f(t, &sqlEngine{
+			sqlServer: p, queues: "pawl.queues", records: "pawl.records",
+			open: func(t testing.TB, addr string) driver.Store { return openPostgres(t, p.URLAt(addr), nil) },
+			db:   func(t testing.TB) *sql.DB { return openDB(t, "pgx", p.URL()) },
+		})
+	})
+	t.Run("MySQL", func(t *testing.T) {
+		m := servers.RunMariaDB(t, servers.MariaDBOptions{Args: []string{"--innodb-lock-wait-timeout=1"}})
+		f(t, &sqlEngine{
+			sqlServer: m, queues: "pawl_queues", records: "pawl_records",
+			open: func(t testing.TB, addr string) driver.Store { return openMySQL(t, m.URLAt(addr)) },
+			db:   func(t testing.TB) *sql.DB { return openDB(t, "mysql", "root@tcp("+m.Addr()+")/pawl") },
+		})
+	})
+}
+
+func openDB(t testing.TB, driverName, url string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driverName, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func run(t testing.TB, db interface {
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
+}, query string, args ...any) {
+	t.Helper()
+	if _, err := db.ExecContext(within(t, patience), query, args...); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// newSQL makes a store on a database of the caller's, without notifications.
+func newSQL(t testing.TB, e *sqlEngine, db *sql.DB) driver.Store {
+	t.Helper()
+	var s driver.Store
+	var err error
+	if e.queues == "pawl.queues" {
+		s, err = pgstore.New(db, nil)
+	} else {
+		s, err = mysqlstore.New(db, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}

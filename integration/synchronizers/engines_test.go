@@ -1,0 +1,325 @@
+// Package synchronizers tests each synchronizer on every store, and the classic
+// problems with processes of their own.
+package synchronizers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/etcdstore"
+	"github.com/pawl-go/pawl/filestore"
+	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/memstore"
+	"github.com/pawl-go/pawl/mysqlstore"
+	"github.com/pawl-go/pawl/mysqlstore/mysql"
+	"github.com/pawl-go/pawl/pgstore"
+	"github.com/pawl-go/pawl/pgstore/pgx"
+	"github.com/pawl-go/pawl/redisstore/rueidis"
+	"github.com/pawl-go/pawl/zkstore"
+)
+
+// opener opens a store as another process would.
+type opener func() (driver.Store, error)
+
+// engine is a kind of store. start starts what it needs.
+type engine struct {
+	name  string
+	start func(*testing.T) opener
+}
+
+var engines = []engine{
+	{"memory", func(*testing.T) opener {
+		s := memstore.New()
+		return func() (driver.Store, error) { return unclosed{s}, nil }
+	}},
+	{"folder", func(t *testing.T) opener {
+		dir := filepath.Join(t.TempDir(), "store")
+		return func() (driver.Store, error) { return filestore.Open(dir) }
+	}},
+	{"redis", func(t *testing.T) opener {
+		r := servers.RunRedis(t, servers.RedisOptions{})
+		return func() (driver.Store, error) { return rueidis.Open(r.URL(), nil) }
+	}},
+	{"etcd", func(t *testing.T) opener {
+		e := servers.RunEtcd(t, servers.EtcdOptions{})
+		return func() (driver.Store, error) { return etcdstore.Open(e.URL(), nil) }
+	}},
+	{"zookeeper", func(t *testing.T) opener {
+		z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
+		return func() (driver.Store, error) { return zkstore.Open(z.URL(), nil) }
+	}},
+	{"postgres", func(t *testing.T) opener {
+		p := servers.RunPostgres(t, servers.PostgresOptions{})
+		return func() (driver.Store, error) { return pgx.Open(p.URL(), &pgstore.Options{Create: true}) }
+	}},
+	{"mysql", func(t *testing.T) opener {
+		m := servers.RunMariaDB(t, servers.MariaDBOptions{})
+		return func() (driver.Store, error) { return mysql.Open(m.URL(), &mysqlstore.Options{Create: true}) }
+	}},
+}
+
+// unclosed is a store that several clients share.
+type unclosed struct{ driver.Store }
+
+func (unclosed) Close() error { return nil }
+
+func TestSynchronizers(t *testing.T) {
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			open := e.start(t)
+			for name, test := range map[string]func(*group){
+				"RWMutex": testRWMutex, "RWMutex shared locally": testSharedLocally, "RWMutex of two processes": testReadersAndWriters,
+				"Semaphore": testSemaphore, "Semaphore limit": testSetLimit, "Semaphore crash": testSemaphoreCrash,
+				"Election": testElection, "Latch": testLatch, "Barrier": testBarrier, "Barrier broken": testBrokenBarrier,
+				"LockAll": testLockAll, "Once": testOnce, "Once crash": testOnceCrash, "Wanted": testWanted, "Release": testRelease,
+			} {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					test(&group{T: t, ctx: ctx, open: open, name: name})
+				})
+			}
+		})
+	}
+}
+
+const (
+	// patience is how long a test may take where others use the machine.
+	patience = 75 * time.Second
+	// short is the TTL of those that crash: the least that all engines keep
+	// to. Others have the default.
+	short = 2 * time.Second
+	// moment is long enough for most mistakes to show.
+	moment = 150 * time.Millisecond
+)
+
+// group is the clients of one test.
+type group struct {
+	*testing.T
+	ctx  context.Context // of all that is to end soon
+	open opener
+	name string
+}
+
+// client makes one with a store of its own, as in another process.
+func (g *group) client(o pawl.Options) *pawl.Client {
+	g.Helper()
+	c, _ := g.mortal(o)
+	return c
+}
+
+// mortal makes a client that crash cuts off from its engine, as a process that
+// is gone: nothing is released.
+func (g *group) mortal(o pawl.Options) (c *pawl.Client, crash func()) {
+	g.Helper()
+	s, err := g.open()
+	if err != nil {
+		g.Fatal(err)
+	}
+	m := &mortal{Store: s}
+	c = pawl.New(m.whole(), &o)
+	g.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if err := c.Close(ctx); err != nil && !m.dead.Load() {
+			g.Errorf("close client: %v", err)
+		}
+		if err := s.Close(); err != nil {
+			g.Errorf("close store: %v", err)
+		}
+	})
+	return c, func() { m.dead.Store(true) }
+}
+
+// must ends the test on an error.
+func (g *group) must(err error) {
+	g.Helper()
+	if err != nil {
+		g.Fatal(err)
+	}
+}
+
+// want checks an error.
+func (g *group) want(err, target error) {
+	g.Helper()
+	if !errors.Is(err, target) {
+		g.Fatalf("got %v, want %v", err, target)
+	}
+}
+
+// lease ends the test if there is none.
+func (g *group) lease(l *pawl.Lease, err error) *pawl.Lease {
+	g.Helper()
+	g.must(err)
+	return l
+}
+
+// unlock releases leases that are held.
+func (g *group) unlock(leases ...*pawl.Lease) {
+	g.Helper()
+	for _, l := range leases {
+		g.must(l.Unlock(g.ctx))
+	}
+}
+
+// later is what a call answers that waits.
+type later struct {
+	lease *pawl.Lease
+	err   error
+	at    time.Time
+}
+
+// wait starts a call that waits, and answers when that many claims wait for
+// name.
+func (g *group) wait(c *pawl.Client, name string, waiting int, call func(context.Context) (*pawl.Lease, error)) <-chan later {
+	g.Helper()
+	ch := make(chan later, 1)
+	go func() {
+		lease, err := call(g.ctx)
+		ch <- later{lease, err, time.Now()}
+	}()
+	g.eventually(func() bool { _, w := g.count(c, name); return w == waiting }, "%d do not wait for %q", waiting, name)
+	return ch
+}
+
+// granted is what the call got.
+func (g *group) granted(ch <-chan later) *pawl.Lease {
+	g.Helper()
+	l := <-ch
+	return g.lease(l.lease, l.err)
+}
+
+// count answers how many claims hold a name and wait for it.
+func (g *group) count(c *pawl.Client, name string) (holding, waiting int) {
+	g.Helper()
+	q, err := c.Inspect(g.ctx, name)
+	g.must(err)
+	for _, e := range q.Claims {
+		if e.State == driver.Holding {
+			holding++
+		} else {
+			waiting++
+		}
+	}
+	return holding, waiting
+}
+
+// free checks that nothing is left of a name.
+func (g *group) free(c *pawl.Client, name string) {
+	g.Helper()
+	if h, w := g.count(c, name); h+w > 0 {
+		g.Errorf("%d hold and %d wait for %q at the end", h, w, name)
+	}
+}
+
+func (g *group) eventually(ok func() bool, format string, args ...any) {
+	g.Helper()
+	for !ok() {
+		select {
+		case <-g.ctx.Done():
+			g.Fatalf(format, args...)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// closes waits until ch is closed.
+func (g *group) closes(ch <-chan struct{}, what string) {
+	g.Helper()
+	select {
+	case <-ch:
+	case <-g.ctx.Done():
+		g.Fatalf("%s: nothing happens", what)
+	}
+}
+
+// mortal is a store that nobody reaches once it is dead.
+type mortal struct {
+	driver.Store
+	dead atomic.Bool
+}
+
+var errDead = errors.New("cut off")
+
+func (m *mortal) gone() error {
+	if m.dead.Load() {
+		return errDead
+	}
+	return nil
+}
+
+// whole answers the store with the optional part of the one beneath.
+func (m *mortal) whole() driver.Store {
+	if all, ok := m.Store.(driver.AllEnterer); ok {
+		return struct {
+			*mortal
+			driver.AllEnterer
+		}{m, all}
+	}
+	return m
+}
+
+func (m *mortal) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
+	if err := m.gone(); err != nil {
+		return driver.Status{}, err
+	}
+	return m.Store.Enter(ctx, c)
+}
+
+func (m *mortal) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
+	if err := m.gone(); err != nil {
+		for i := range rs {
+			report(i, driver.Status{}, err)
+		}
+		return
+	}
+	m.Store.Renew(ctx, rs, report)
+}
+
+func (m *mortal) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
+	if err := m.gone(); err != nil {
+		return driver.Gone, err
+	}
+	return m.Store.Leave(ctx, r)
+}
+
+func (m *mortal) Load(ctx context.Context, name string) (driver.Record, error) {
+	if err := m.gone(); err != nil {
+		return driver.Record{}, err
+	}
+	return m.Store.Load(ctx, name)
+}
+
+func (m *mortal) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
+	if err := m.gone(); err != nil {
+		return driver.Record{}, err
+	}
+	return m.Store.CompareAndSwap(ctx, r)
+}
+
+func (m *mortal) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
+	r, err := m.Store.WaitChange(ctx, name, version)
+	return r, errors.Join(err, m.gone())
+}
+
+func (m *mortal) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
+	s, err := m.Store.Wait(ctx, r)
+	return s, errors.Join(err, m.gone())
+}
+
+// names answers n names of the test's own.
+func (g *group) names(n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("%s/%c", g.name, 'a'+i))
+	}
+	return all
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 // crew is goroutines of one process that contend for one name.
 type crew struct {
+	Engine     string
 	Addr       string
 	Peer       string
 	Name       string
@@ -40,9 +42,10 @@ const perProcess = 1 << 20
 // run contends until the arena stops, and tells how it went. Everybody is
 // connected before the start.
 func (c crew) run(ctx context.Context, a *arena) (t *tally, err error) {
-	p, ok := peerNamed(c.Peer)
+	e, _ := engineNamed(c.Engine)
+	p, ok := e.peer(c.Peer)
 	if !ok {
-		return nil, fmt.Errorf("there is no peer %q", c.Peer)
+		return nil, fmt.Errorf("there is no peer %q of engine %q", c.Peer, c.Engine)
 	}
 	var sent wire.Counter
 	lockers := make([]Locker, c.Goroutines)
@@ -172,7 +175,7 @@ func (c *contender) run(ctx context.Context) {
 // oneProcess lets goroutines of this process contend.
 func (b *bench) oneProcess(ctx context.Context, p peer) (metrics, error) {
 	a := new(arena)
-	c := crew{Addr: b.server.addr, Peer: p.name, Name: "contended-" + p.name, Goroutines: b.waiters, OwnClients: b.ownClients, Work: b.work}
+	c := crew{Engine: b.engine.name, Addr: b.addr, Peer: p.name, Name: "contended-" + p.name, Goroutines: b.waiters, OwnClients: b.ownClients, Work: b.work}
 	var (
 		t   *tally
 		err error
@@ -222,7 +225,7 @@ func (b *bench) direct(ctx context.Context, a *arena, crews int64) (metrics, err
 	if err != nil {
 		return nil, err
 	}
-	m := metrics{"elapsed_s": elapsed, "server_cpu": (after.CPU - before.CPU) / elapsed,
+	m := metrics{"elapsed_s": elapsed, "server_cpu": (after.CPU - before.CPU) / elapsed, "requests": after.Requests - before.Requests,
 		"script_us": (after.Scripts - before.Scripts) * 1e6 / (after.Commands["evalsha"] - before.Commands["evalsha"])}
 	m.calls(before, after)
 	return m, nil
@@ -262,6 +265,9 @@ func (m metrics) contended(a *arena, tallies []*tally) error {
 		if n == 0 {
 			starved++
 		}
+	}
+	if n := m["requests"]; !math.IsNaN(n) {
+		commands = int64(n)
 	}
 	m["handovers_per_s"] = float64(all.Count()) / m["elapsed_s"]
 	m["p50_us"], m["p99_us"] = all.Micros(0.5), all.Micros(0.99)

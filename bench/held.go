@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -21,9 +22,10 @@ import (
 // hold holds many locks in one client, in a process of its own, and looks
 // what keeping them costs.
 type hold struct {
-	Addr  string
-	Locks int
-	TTL   time.Duration
+	Engine string
+	Addr   string
+	Locks  int
+	TTL    time.Duration
 }
 
 // renewals is for how many TTLs the locks are held: each is renewed about
@@ -31,16 +33,21 @@ type hold struct {
 const renewals = 1
 
 func (h hold) run(ctx context.Context) (metrics, error) {
-	s, err := openServer(h.Addr)
+	e, ok := engineNamed(h.Engine)
+	if !ok {
+		return nil, fmt.Errorf("there is no engine %q", h.Engine)
+	}
+	s, err := e.connect(h.Addr)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
 	var sent wire.Counter
-	l, err := newPawl(h.Addr, &sent, h.TTL)
+	locker, err := e.peers[0].openTTL(h.Addr, &sent, h.TTL)
 	if err != nil {
 		return nil, err
 	}
+	l := locker.(*pawlLocker)
 	warm, err := l.Lock(ctx, "warm")
 	if err == nil {
 		err = warm.Unlock()
@@ -81,12 +88,16 @@ func (h hold) run(ctx context.Context) (metrics, error) {
 		}
 	}
 	elapsed := time.Since(start).Seconds()
-	m["commands_per_s"] = float64(sent.Commands()-commands) / elapsed
+	commands = sent.Commands() - commands
 	m["cpu"] = (cpuTime() - cpu).Seconds() / elapsed
 	use2, err := s.usage(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if !math.IsNaN(use2.Requests) {
+		commands = int64(use2.Requests - use1.Requests)
+	}
+	m["commands_per_s"] = float64(commands) / elapsed
 	m["server_cpu"] = (use2.CPU - use1.CPU) / elapsed
 	m["server_bytes"] = (use2.Memory - use0.Memory) / float64(h.Locks)
 	m["goroutines"] = float64(runtime.NumGoroutine() - goroutines0)
@@ -170,6 +181,6 @@ func cpuTime() time.Duration {
 // held runs it in a worker.
 func (b *bench) held(ctx context.Context) (metrics, error) {
 	var m metrics
-	err := send(ctx, order{Hold: &hold{Addr: b.server.addr, Locks: b.locks, TTL: b.ttl}}, &m)
+	err := send(ctx, order{Hold: &hold{Engine: b.engine.name, Addr: b.addr, Locks: b.locks, TTL: b.ttl}}, &m)
 	return m, err
 }

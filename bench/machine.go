@@ -11,11 +11,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
-
-	"github.com/pawl-go/pawl/bench/internal/measure"
-	"github.com/pawl-go/pawl/bench/internal/wire"
-
-	"github.com/redis/rueidis"
 )
 
 // machine is what one must know to read the figures. It names no machine.
@@ -26,21 +21,17 @@ type machine struct {
 	Cores   int
 	Load    string `json:",omitempty"` // the averages of 1, 5 and 15 minutes
 	Go      string
-	Redis   string
+	Server  string
 	Modules map[string]string
-	// Medians through one client of rueidis, while nothing else happens.
-	PingMicros    float64 // round trip
-	MessageMicros float64 // from publishing to the waiting subscriber
+	Trips   []trip // while nothing else happens
 }
 
 func (b *bench) lookAround(ctx context.Context) (m machine, err error) {
 	m = machine{When: time.Now().UTC().Truncate(time.Second), System: runtime.GOOS + "/" + runtime.GOARCH,
 		Cores: runtime.GOMAXPROCS(0), Go: runtime.Version(), Modules: make(map[string]string)}
-	info, err := b.server.info(ctx)
-	if err != nil {
+	if m.Server, err = b.server.version(ctx); err != nil {
 		return m, err
 	}
-	m.Redis = info["redis_version"]
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
 		m.Load = strings.Join(strings.Fields(string(load))[:3], " ")
 	}
@@ -51,58 +42,32 @@ func (b *bench) lookAround(ctx context.Context) (m machine, err error) {
 	}
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range build.Deps {
-			for _, known := range []string{"bsm/redislock", "redsync/v4", "redis/rueidis", "redis/go-redis/v9"} {
+			for _, known := range libraries {
 				if strings.HasSuffix(d.Path, known) && d.Replace == nil {
 					m.Modules[d.Path] = d.Version
 				}
 			}
 		}
 	}
-	m.PingMicros, m.MessageMicros, err = b.trips(ctx)
+	m.Trips, err = b.server.trips(ctx, b.duration)
 	return m, err
 }
 
-// trips measures the bare way to the server and back.
-func (b *bench) trips(ctx context.Context) (ping, message float64, err error) {
-	client, err := rueidis.NewClient(rueidisOption(b.server.addr, new(wire.Counter)))
-	if err != nil {
-		return 0, 0, err
-	}
-	defer client.Close()
-	got, lost, release, err := listen(ctx, client, "trips")
-	if err != nil {
-		return 0, 0, err
-	}
-	defer release()
-	var pings, messages measure.Hist
-	for end := time.Now().Add(b.duration); time.Now().Before(end); {
-		t := time.Now()
-		if err := client.Do(ctx, client.B().Ping().Build()).Error(); err != nil {
-			return 0, 0, err
-		}
-		pings.Record(time.Since(t))
-		t = time.Now()
-		if err := client.Do(ctx, client.B().Publish().Channel("trips").Message("go").Build()).Error(); err != nil {
-			return 0, 0, err
-		}
-		select {
-		case <-got:
-		case err := <-lost:
-			return 0, 0, err
-		case <-ctx.Done():
-			return 0, 0, context.Cause(ctx)
-		}
-		messages.Record(time.Since(t))
-	}
-	return pings.Micros(0.5), messages.Micros(0.5), nil
-}
+// libraries are those whose versions matter.
+var libraries = []string{"bsm/redislock", "redsync/v4", "redis/rueidis", "redis/go-redis/v9", "etcd/client/v3",
+	"go-zookeeper/zk", "cirello.io/pglock", "jackc/pgx/v5", "go-sql-driver/mysql"}
 
-func (m machine) print(w io.Writer) {
-	fmt.Fprintf(w, "%s, %d cores, %s, redis-server %s", m.System, m.Cores, m.Go, m.Redis)
+func (m machine) print(w io.Writer, peers []peer) {
+	fmt.Fprintf(w, "%s, %d cores, %s, %s", m.System, m.Cores, m.Go, m.Server)
 	if m.Load != "" {
 		fmt.Fprintf(w, ", load %s", m.Load)
 	}
-	fmt.Fprintf(w, "\nPING %.1f µs, PUBLISH to a subscriber %.1f µs (medians)\n", m.PingMicros, m.MessageMicros)
+	sep := "\n"
+	for _, t := range m.Trips {
+		fmt.Fprintf(w, "%s%s %.1f µs", sep, t.What, t.Micros)
+		sep = ", "
+	}
+	fmt.Fprintln(w, " (medians)")
 	for _, p := range peers {
 		fmt.Fprintf(w, "  %-14s %s\n", p.name, p.about)
 	}
@@ -125,7 +90,7 @@ func (b *bench) write(file string, m machine) (string, error) {
 		Settings map[string]any
 		Runs     []run
 	}{m, map[string]any{
-		"rounds": b.rounds, "time": b.duration.String(), "waiters": b.waiters, "procs": b.procs, "goroutines": b.goroutines,
+		"engine": b.engine.name, "rounds": b.rounds, "time": b.duration.String(), "waiters": b.waiters, "procs": b.procs, "goroutines": b.goroutines,
 		"own-clients": b.ownClients, "work": b.work.String(), "held": b.locks, "ttl": b.ttl.String(),
 	}, b.runs}, "", "\t")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command bench measures pawl beside other lock libraries, on one redis-server
-// that it starts itself, all in one run and by turns: pawl, then each of the
-// others, then pawl again. It prints tables and writes everything it measured
+// Command bench measures pawl beside other lock libraries, on one server of an
+// engine that it starts itself, all in one run and by turns: pawl, then each of
+// the others, then pawl again. It prints tables and writes everything it measured
 // as JSON.
 //
 // Compare what stands in one table; figures of different runs, let alone of
@@ -20,8 +20,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/pawl-go/pawl/integration/servers"
 )
 
 // bench is the settings of a run, and what it has found.
@@ -37,7 +35,9 @@ type bench struct {
 	locks      int
 	ttl        time.Duration
 
-	server *server
+	engine engine
+	addr   string
+	server server
 	dir    string // for files of this run
 	runs   []run
 }
@@ -65,8 +65,9 @@ func main() {
 func start(ctx context.Context, args []string, out io.Writer) (err error) {
 	b := new(bench)
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	on := f.String("engine", "redis", "the engine to run on: "+names(engines, func(e engine) string { return e.name }))
 	only := f.String("only", names(scenarios, func(s scenario) string { return s.name }), "the scenarios to run")
-	with := f.String("peers", names(peers, func(p peer) string { return p.name }), "the libraries to compare")
+	with := f.String("peers", "", "the libraries to compare (default all of the engine's)")
 	f.IntVar(&b.rounds, "rounds", 5, "how often each of them has its turn; the tables show medians")
 	f.DurationVar(&b.duration, "time", 500*time.Millisecond, "how long a turn is; twice as long where they contend")
 	f.IntVar(&b.waiters, "waiters", 16, "goroutines that contend in one process")
@@ -85,8 +86,14 @@ func start(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	if b.peers, err = pick(peers, *with, "peer", func(p peer) string { return p.name }); err != nil {
-		return err
+	var ok bool
+	if b.engine, ok = engineNamed(*on); !ok {
+		return fmt.Errorf("there is no engine %q; there are %s", *on, names(engines, func(e engine) string { return e.name }))
+	}
+	if b.peers = b.engine.peers; *with != "" {
+		if b.peers, err = pick(b.peers, *with, "peer", func(p peer) string { return p.name }); err != nil {
+			return err
+		}
 	}
 	switch {
 	case f.NArg() > 0:
@@ -103,12 +110,12 @@ func start(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	redis, err := servers.StartRedis(b.dir, servers.RedisOptions{Args: []string{"--maxclients", "20000"}})
-	if err != nil {
+	var stopServer func()
+	if b.addr, stopServer, err = b.engine.start(b.dir); err != nil {
 		return err
 	}
-	defer redis.Stop()
-	if b.server, err = openServer(redis.Addr()); err != nil {
+	defer stopServer()
+	if b.server, err = b.engine.connect(b.addr); err != nil {
 		return err
 	}
 	defer b.server.close()
@@ -129,7 +136,7 @@ func start(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 
 	began := time.Now()
-	machine.print(out)
+	machine.print(out, b.peers)
 	for _, s := range chosen {
 		if err := b.play(ctx, s, out); err != nil {
 			return err
@@ -179,7 +186,7 @@ func (b *bench) play(ctx context.Context, s scenario, out io.Writer) error {
 		}
 	}
 	fmt.Fprintf(out, "\n%s\n", s.title(b))
-	gatherResults(b.runs, s.name).table(out, s.columns)
+	gatherResults(b.runs, s.name).table(out, b.columns(s))
 	fmt.Fprintln(out, s.note)
 	for _, r := range b.runs {
 		if r.Scenario == s.name && r.Failure != "" {
@@ -187,6 +194,17 @@ func (b *bench) play(ctx context.Context, s scenario, out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// columns are those of the scenario's table, on this engine.
+func (b *bench) columns(s scenario) []column {
+	cs := slices.Clone(s.columns)
+	for i := range cs {
+		if cs[i].by == byBase {
+			cs[i].by, cs[i].head = b.engine.base, "×"+b.engine.base
+		}
+	}
+	return cs
 }
 
 var errHangs = errors.New("it hangs")
@@ -209,7 +227,7 @@ func (b *bench) verdict() error {
 		if n := r.Metrics["violations"]; n > 0 {
 			errs = append(errs, fmt.Errorf("%s, %s, round %d: %.0f times there were two holders at once", r.Scenario, r.Peer, r.Round+1, n))
 		}
-		if r.Failure != "" && r.Peer == peers[0].name {
+		if r.Failure != "" && r.Peer == "pawl" {
 			errs = append(errs, fmt.Errorf("%s, %s, round %d: %s", r.Scenario, r.Peer, r.Round+1, r.Failure))
 		}
 		if n := r.Metrics["lost"]; n > 0 {

@@ -83,7 +83,7 @@ func (b *bench) pass(ctx context.Context, l Locker, sent *wire.Counter) (metrics
 
 func (b *bench) passPawl(ctx context.Context) (metrics, error) {
 	var sent wire.Counter
-	l, err := openPawl(b.server.addr, &sent)
+	l, err := b.engine.peers[0].open(b.addr, &sent)
 	if err != nil {
 		return nil, err
 	}

@@ -29,8 +29,8 @@ type redsyncLocker struct {
 }
 
 // openRedsync makes redsync with a delay between tries; 0 is its own default.
-func openRedsync(delay time.Duration) func(string, *wire.Counter) (Locker, error) {
-	return func(addr string, sent *wire.Counter) (Locker, error) {
+func openRedsync(delay time.Duration) func(string, *wire.Counter, time.Duration) (Locker, error) {
+	return func(addr string, sent *wire.Counter, ttl time.Duration) (Locker, error) {
 		client := newGoRedis(addr, sent)
 		opts := []redsync.Option{redsync.WithExpiry(ttl)}
 		if delay > 0 {
@@ -73,8 +73,8 @@ type redislockLocker struct {
 	delay  time.Duration
 }
 
-func openRedislock(delay time.Duration) func(string, *wire.Counter) (Locker, error) {
-	return func(addr string, sent *wire.Counter) (Locker, error) {
+func openRedislock(delay time.Duration) func(string, *wire.Counter, time.Duration) (Locker, error) {
+	return func(addr string, sent *wire.Counter, ttl time.Duration) (Locker, error) {
 		client := newGoRedis(addr, sent)
 		return &redislockLocker{client, redislock.New(client), delay}, nil
 	}

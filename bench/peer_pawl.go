@@ -10,25 +10,22 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/bench/internal/wire"
-	"github.com/pawl-go/pawl/redisstore"
+	"github.com/pawl-go/pawl/driver"
 	pawlrueidis "github.com/pawl-go/pawl/redisstore/rueidis"
 )
 
+// pawlLocker is pawl on some store.
 type pawlLocker struct {
-	rueidis rueidis.Client
-	store   *redisstore.Store
-	client  *pawl.Client
+	store  driver.Store
+	client *pawl.Client
+	close  func() // of what the store was made of
 }
 
-func openPawl(addr string, sent *wire.Counter) (Locker, error) {
-	l, err := newPawl(addr, sent, ttl)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
+func newPawl(store driver.Store, ttl time.Duration, close func()) *pawlLocker {
+	return &pawlLocker{store, pawl.New(store, &pawl.Options{TTL: ttl}), close}
 }
 
-func newPawl(addr string, sent *wire.Counter, ttl time.Duration) (*pawlLocker, error) {
+func openPawlRedis(addr string, sent *wire.Counter, ttl time.Duration) (Locker, error) {
 	c, err := rueidis.NewClient(rueidisOption(addr, sent))
 	if err != nil {
 		return nil, err
@@ -38,7 +35,7 @@ func newPawl(addr string, sent *wire.Counter, ttl time.Duration) (*pawlLocker, e
 		c.Close()
 		return nil, err
 	}
-	return &pawlLocker{c, store, pawl.New(store, &pawl.Options{TTL: ttl})}, nil
+	return newPawl(store, ttl, c.Close), nil
 }
 
 func (l *pawlLocker) Lock(ctx context.Context, name string) (Held, error) {
@@ -57,7 +54,7 @@ func (l *pawlLocker) Close() error {
 		err = fmt.Errorf("close pawl's client: %w", err)
 	}
 	err = errors.Join(err, l.store.Close())
-	l.rueidis.Close()
+	l.close()
 	return err
 }
 

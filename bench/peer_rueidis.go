@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
@@ -32,8 +33,8 @@ type rueidislockLocker struct{ rueidislock.Locker }
 
 // openRueidislock makes rueidislock as it comes, or as fast as it can be set
 // for one server.
-func openRueidislock(tuned bool) func(string, *wire.Counter) (Locker, error) {
-	return func(addr string, sent *wire.Counter) (Locker, error) {
+func openRueidislock(tuned bool) func(string, *wire.Counter, time.Duration) (Locker, error) {
+	return func(addr string, sent *wire.Counter, ttl time.Duration) (Locker, error) {
 		o := rueidislock.LockerOption{ClientOption: rueidisOption(addr, sent), KeyValidity: ttl}
 		if tuned {
 			o.KeyMajority, o.NoLoopTracking = 1, true
@@ -79,8 +80,8 @@ type floorLocker struct {
 	cancel bool // requests end when their context does
 }
 
-func openFloor(cancel bool) func(string, *wire.Counter) (Locker, error) {
-	return func(addr string, sent *wire.Counter) (Locker, error) {
+func openFloor(cancel bool) func(string, *wire.Counter, time.Duration) (Locker, error) {
+	return func(addr string, sent *wire.Counter, ttl time.Duration) (Locker, error) {
 		client, err := rueidis.NewClient(rueidisOption(addr, sent))
 		if err != nil {
 			return nil, err

@@ -25,7 +25,9 @@ const ttl = 15 * time.Second
 type peer struct {
 	name  string
 	about string
-	open  func(addr string, sent *wire.Counter) (Locker, error)
+	// openTTL opens it with locks of that TTL; sent counts what it sends, where
+	// the bench can see that on its way.
+	openTTL func(addr string, sent *wire.Counter, ttl time.Duration) (Locker, error)
 
 	floor bool // cannot wait: for uncontended locks only
 	// patient: the setting concerns waiting alone, so it takes no part in the
@@ -33,23 +35,18 @@ type peer struct {
 	patient bool
 }
 
-var peers = []peer{
-	{name: "pawl", about: "this project, redisstore on rueidis", open: openPawl},
-	{name: "floor", about: "bare SET NX PX and EVALSHA compare-and-delete, same client as pawl", open: openFloor(true), floor: true},
-	{name: "floor-nocancel", about: "the same, deaf to the end of the caller's context: rueidis saves two goroutines", open: openFloor(false), floor: true},
-	{name: "redsync", about: "go-redsync/redsync v4 on go-redis, default delays (50 to 250 ms)", open: openRedsync(0)},
-	{name: "redsync-5ms", about: "the same, polling every 5 ms", open: openRedsync(5 * time.Millisecond), patient: true},
-	{name: "redislock", about: "bsm/redislock on go-redis, polling every 100 ms", open: openRedislock(100 * time.Millisecond)},
-	{name: "redislock-5ms", about: "the same, polling every 5 ms", open: openRedislock(5 * time.Millisecond), patient: true},
-	{name: "rueidislock", about: "rueidis/rueidislock, default settings", open: openRueidislock(false)},
-	{name: "rueidislock-1", about: "the same, KeyMajority 1 and NoLoopTracking", open: openRueidislock(true)},
+var redisPeers = []peer{
+	{name: "pawl", about: "this project, redisstore on rueidis", openTTL: openPawlRedis},
+	{name: "floor", about: "bare SET NX PX and EVALSHA compare-and-delete, same client as pawl", openTTL: openFloor(true), floor: true},
+	{name: "floor-nocancel", about: "the same, deaf to the end of the caller's context: rueidis saves two goroutines", openTTL: openFloor(false), floor: true},
+	{name: "redsync", about: "go-redsync/redsync v4 on go-redis, default delays (50 to 250 ms)", openTTL: openRedsync(0)},
+	{name: "redsync-5ms", about: "the same, polling every 5 ms", openTTL: openRedsync(5 * time.Millisecond), patient: true},
+	{name: "redislock", about: "bsm/redislock on go-redis, polling every 100 ms", openTTL: openRedislock(100 * time.Millisecond)},
+	{name: "redislock-5ms", about: "the same, polling every 5 ms", openTTL: openRedislock(5 * time.Millisecond), patient: true},
+	{name: "rueidislock", about: "rueidis/rueidislock, default settings", openTTL: openRueidislock(false)},
+	{name: "rueidislock-1", about: "the same, KeyMajority 1 and NoLoopTracking", openTTL: openRueidislock(true)},
 }
 
-func peerNamed(name string) (peer, bool) {
-	for _, p := range peers {
-		if p.name == name {
-			return p, true
-		}
-	}
-	return peer{}, false
+func (p peer) open(addr string, sent *wire.Counter) (Locker, error) {
+	return p.openTTL(addr, sent, ttl)
 }

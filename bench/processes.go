@@ -102,14 +102,14 @@ func send(ctx context.Context, o order, answer any) error {
 // processes lets several processes contend.
 func (b *bench) processes(ctx context.Context, p peer) (metrics, error) {
 	return b.gather(ctx, func(i int) order {
-		return order{Crew: &crew{Addr: b.server.addr, Peer: p.name, Name: "shared-" + p.name, Process: i, Goroutines: b.goroutines, OwnClients: b.ownClients, Work: b.work}}
+		return order{Crew: &crew{Engine: b.engine.name, Addr: b.addr, Peer: p.name, Name: "shared-" + p.name, Process: i, Goroutines: b.goroutines, OwnClients: b.ownClients, Work: b.work}}
 	})
 }
 
 // ringAround passes a message around the processes.
 func (b *bench) ringAround(ctx context.Context) (metrics, error) {
 	return b.gather(ctx, func(i int) order {
-		return order{Ring: &ring{Addr: b.server.addr, Process: i, Processes: b.procs}}
+		return order{Ring: &ring{Addr: b.addr, Process: i, Processes: b.procs}}
 	})
 }
 

@@ -37,7 +37,7 @@ var uncontendedColumns = []column{
 	{head: "ops/s", metric: "ops_per_s", format: "%.0f"},
 	{head: "sent", metric: "commands", format: "%.2f"},
 	{head: "in script", metric: "in_scripts", format: "%.2f"},
-	{head: "Redis µs", metric: "server_cpu_us", format: "%.1f"},
+	{head: "server µs", metric: "server_cpu_us", format: "%.1f"},
 	{head: "allocs", metric: "allocs", format: "%.1f"},
 	{head: "bytes", metric: "bytes", format: "%.0f"},
 }
@@ -46,6 +46,9 @@ var uncontendedColumns = []column{
 func with(columns []column, n int, c column) []column {
 	return append(append(append([]column{}, columns[:n]...), c), columns[n:]...)
 }
+
+// byBase stands for the engine's base in column.by.
+const byBase = "base"
 
 const heldScenario = "held"
 
@@ -56,8 +59,8 @@ var scenarios = []scenario{
 	{
 		name:    "one",
 		title:   func(b *bench) string { return "Lock and Unlock, nobody else wants it, 1 goroutine" },
-		note:    "sent: commands by the client; in script: those run by its scripts; Redis: CPU of the server",
-		columns: with(uncontendedColumns, 1, column{head: "×floor", metric: "p50_us", format: "%.2f", by: "floor"}),
+		note:    "sent: commands by the client; in script: those run by its scripts; server: its CPU",
+		columns: with(uncontendedColumns, 1, column{head: "×base", metric: "p50_us", format: "%.2f", by: byBase}),
 		entries: func(b *bench) []entry {
 			return b.among(impatient, func(ctx context.Context, p peer) (metrics, error) { return b.uncontended(ctx, p, 1) })
 		},
@@ -104,7 +107,11 @@ var scenarios = []scenario{
 			{head: "starved", metric: "starved", format: "%.0f", worst: true},
 		},
 		entries: func(b *bench) []entry {
-			return append([]entry{{"ring", b.ringAround}}, b.among(waits, b.processes)...)
+			es := b.among(waits, b.processes)
+			if b.engine.ring {
+				es = append([]entry{{"ring", b.ringAround}}, es...)
+			}
+			return es
 		},
 	}, {
 		name:  "pass",
@@ -124,16 +131,16 @@ var scenarios = []scenario{
 		title: func(b *bench) string {
 			return count(b.locks, "lock") + " held in one client for " + b.ttl.String() + ", their TTL, with renewal"
 		},
-		note: "goroutines at the end, and the most seen; heap, RSS and Redis: bytes for each lock; cpu in cores",
+		note: "goroutines at the end, and the most seen; heap, RSS and server: bytes for each lock; cpu in cores",
 		columns: []column{
 			{head: "gorout.", metric: "goroutines", format: "%.0f"},
 			{head: "peak", metric: "goroutines_peak", format: "%.0f"},
 			{head: "heap B", metric: "heap_bytes", format: "%.0f"},
 			{head: "RSS B", metric: "resident_bytes", format: "%.0f"},
-			{head: "Redis B", metric: "server_bytes", format: "%.0f"},
+			{head: "server B", metric: "server_bytes", format: "%.0f"},
 			{head: "sent/s", metric: "commands_per_s", format: "%.1f"},
 			{head: "cpu", metric: "cpu", format: "%.3f"},
-			{head: "Redis cpu", metric: "server_cpu", format: "%.3f"},
+			{head: "srv cpu", metric: "server_cpu", format: "%.3f"},
 			{head: "lost", metric: "lost", format: "%.0f"},
 		},
 		entries: func(b *bench) []entry { return []entry{{"pawl", b.held}} },

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strconv"
 	"sync"
@@ -17,7 +18,7 @@ import (
 // goroutines one of its own.
 func (b *bench) uncontended(ctx context.Context, p peer, goroutines int) (metrics, error) {
 	var sent wire.Counter
-	l, err := p.open(b.server.addr, &sent)
+	l, err := p.open(b.addr, &sent)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +62,9 @@ func (b *bench) uncontended(ctx context.Context, p peer, goroutines int) (metric
 	}
 	for i := range hists[1:] {
 		hists[0].Add(&hists[i+1])
+	}
+	if !math.IsNaN(after.Requests) {
+		commands = int64(after.Requests - before.Requests)
 	}
 	n := float64(hists[0].Count())
 	m := metrics{

@@ -1,4 +1,4 @@
-// Package wire counts the commands that clients send to Redis, on their way:
+// Package wire counts the commands that clients send to a server, on their way:
 // the only place where all clients are alike, and where what a script runs
 // inside the server cannot be taken for a command.
 package wire
@@ -67,4 +67,18 @@ func (c *counted) before(b []byte, i, k int) byte {
 		return b[i-k]
 	}
 	return c.last[2+i-k]
+}
+
+// Writes makes a connection count each write as one command, for clients that
+// are not of Redis.
+func (c *Counter) Writes(conn net.Conn) net.Conn { return &written{conn, c} }
+
+type written struct {
+	net.Conn
+	counter *Counter
+}
+
+func (w *written) Write(b []byte) (int, error) {
+	w.counter.commands.Add(1)
+	return w.Conn.Write(b)
 }

@@ -1,5 +1,7 @@
 # The modules of this repository: what brings a dependency of its own is one.
-MODULES := . redisstore/rueidis cmd/pawl integration bench
+MODULES := $(shell sed -n 's/^\t\(\.[^ ]*\)$$/\1/p' go.work)
+# Those that users build; the others need servers of this system.
+SHIPPED := $(filter-out ./bench ./integration,$(MODULES))
 # Systems that pawl must build on, beside this one.
 SYSTEMS := linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -39,13 +41,13 @@ staticcheck:
 
 .PHONY: cross
 cross:
-	@set -e; for s in $(SYSTEMS); do for m in . redisstore/rueidis cmd/pawl; do \
+	@set -e; for s in $(SYSTEMS); do for m in $(SHIPPED); do \
 		echo "== $$m: build for $$s"; \
 		(cd $$m && CGO_ENABLED=0 GOOS=$${s%/*} GOARCH=$${s#*/} go build -o /dev/null ./...); done; done
 
 .PHONY: bench
 bench: install ## measure pawl beside other libraries; prints a table, writes JSON to bench/results
-	cd bench && go run .
+	cd bench && for e in redis etcd zookeeper postgres mariadb; do go run . -engine $$e; done
 
 .PHONY: install
 install: ## install the servers that the tests start

@@ -171,6 +171,45 @@ func TestSeesTwoHolders(t *testing.T) {
 	}
 }
 
+// slow is a server that takes its time to tell what it has done.
+type slow struct{ server }
+
+func (slow) usage(ctx context.Context) (usage, error) {
+	select {
+	case <-time.After(200 * time.Millisecond):
+		return usage{}, nil
+	case <-ctx.Done():
+		return usage{}, ctx.Err()
+	}
+}
+
+// polite is a lock of the process.
+type polite struct{ free chan struct{} }
+
+func (p polite) Lock(ctx context.Context, _ string) (Held, error) {
+	select {
+	case p.free <- struct{}{}:
+		return p, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+func (p polite) Unlock() error { <-p.free; return nil }
+func (polite) Close() error    { return nil }
+
+func TestAsksTheServerAfterTheCrewHasEnded(t *testing.T) {
+	all := engines
+	defer func() { engines = all }()
+	p := peer{name: "polite", openTTL: func(string, *wire.Counter, time.Duration) (Locker, error) {
+		return polite{make(chan struct{}, 1)}, nil
+	}}
+	engines = []engine{{name: "slow", peers: []peer{p}}}
+	b := bench{engine: engines[0], server: slow{}, waiters: 2, duration: 10 * time.Millisecond, work: time.Millisecond}
+	if _, err := b.oneProcess(t.Context(), p); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNumber(t *testing.T) {
 	for want, got := range map[string]string{
 		"-":            number("%.1f", math.NaN()),

@@ -185,8 +185,11 @@ func (b *bench) oneProcess(ctx context.Context, p peer) (metrics, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wg.Go(func() {
-		defer cancel()
-		t, err = c.run(ctx, a)
+		// Only who failed cancels: the server is asked once more after the crew
+		// has ended.
+		if t, err = c.run(ctx, a); err != nil {
+			cancel()
+		}
 	})
 	m, direct := b.direct(ctx, a, 1)
 	wg.Wait()

@@ -6,7 +6,9 @@ SHIPPED := $(filter-out ./bench ./integration,$(MODULES))
 SYSTEMS := linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-each = @set -e; for m in $(MODULES); do echo "== $$m: $(1)"; (cd $$m && $(1)); done
+# In every module, also after one has failed, so that a run tells of all.
+each = @failed=; for m in $(MODULES); do echo "== $$m: $(1)"; (cd $$m && $(1)) || failed="$$failed $$m"; done; \
+	test -z "$$failed" || { echo "failed in$$failed: $(1)"; exit 1; }
 
 .PHONY: help
 help: ## list these targets

@@ -222,3 +222,143 @@ func TestRedisListsNothingOfNobody(t *testing.T) {
 		}
 	}
 }
+
+func TestRedisForgetsScripts(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	s := openRedis(t, r)
+	for range 3 {
+		m := mutex("scripts", time.Minute)
+		enter(t, s, m, driver.Holding)
+		if err := c.Do(t.Context(), c.B().ScriptFlush().Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+		if was, err := s.Leave(within(t, patience), ref(m)); err != nil || was != driver.Holding {
+			t.Fatalf("leave: %v, %v", was, err)
+		}
+	}
+}
+
+func TestRedisPermanentErrors(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{Password: "right"})
+	ctx := within(t, patience)
+	for url, want := range map[string]string{
+		"redis://:wrong@" + r.Addr():       "WRONGPASS",
+		"redis://nobody:wrong@" + r.Addr(): "WRONGPASS",
+		"redis://" + r.Addr():              "NOAUTH",
+	} {
+		s, err := rueidis.Open(url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		_, err = s.Enter(ctx, mutex("a name", time.Minute))
+		if !driver.IsPermanent(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"a name"`) {
+			t.Errorf("%s: %v; want a permanent error that has %s and the name", url, err, want)
+		}
+		if se, ok := errors.AsType[*redisstore.ServerError](err); !ok || se.Err == nil {
+			t.Errorf("%s: the client's error is not reachable in %v", url, err)
+		}
+		// Whoever listens is told, not left to wait.
+		if err := s.Listen(ctx, func(driver.Notice) {}); !driver.IsPermanent(err) {
+			t.Errorf("%s: Listen: %v", url, err)
+		}
+	}
+	c, err := client.NewClient(client.ClientOption{InitAddress: []string{r.Addr()}, Password: "right", DisableCache: true, ForceSingleClient: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	do := func(args ...string) {
+		t.Helper()
+		if err := c.Do(ctx, c.B().Arbitrary(args...).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Somebody else's key, and a user who may not.
+	do("SET", "pawl:{taken}", "x")
+	do("ACL", "SETUSER", "poor", "on", ">p", "~other:*", "&*", "+@all")
+	good, err := rueidis.New(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer good.Close()
+	if _, err := good.Enter(ctx, mutex("taken", time.Minute)); !driver.IsPermanent(err) || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("a key of another kind: %v", err)
+	}
+	poor, err := rueidis.Open("redis://poor:p@"+r.Addr(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer poor.Close()
+	if _, err := poor.Enter(ctx, mutex("x", time.Minute)); !driver.IsPermanent(err) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("without permission: %v", err)
+	}
+	// Without the right to channels locks work, by heartbeat.
+	do("ACL", "SETUSER", "mute", "on", ">p", "~pawl:*", "resetchannels", "+@all")
+	mute, err := rueidis.Open("redis://mute:p@"+r.Addr(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	h, w := mutex("mute", time.Minute), mutex("mute", time.Minute)
+	enter(t, mute, h, driver.Holding)
+	enter(t, mute, w, driver.Waiting)
+	if was, err := mute.Leave(ctx, ref(h)); err != nil || was != driver.Holding {
+		t.Errorf("leave: %v, %v", was, err)
+	}
+	if st, err := renew(ctx, mute, w); err != nil || st.State != driver.Holding {
+		t.Errorf("renew: %v, %v", st.State, err)
+	}
+	if err := mute.Listen(ctx, func(driver.Notice) {}); !driver.IsPermanent(err) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("Listen without the right to: %v", err)
+	}
+}
+
+func TestRedisPassingErrors(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	s := openRedis(t, r)
+	ctx := within(t, patience)
+	m := mutex("full", time.Minute)
+	enter(t, s, m, driver.Holding)
+	set := func(k, v string) {
+		t.Helper()
+		if err := c.Do(ctx, c.B().ConfigSet().ParameterValue().ParameterValue(k, v).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A server that is full lets nobody in, but lets everybody out.
+	set("maxmemory", "1")
+	if _, err := s.Enter(ctx, mutex("full too", time.Minute)); err == nil || driver.IsPermanent(err) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("enter, out of memory: %v; want an error that passes", err)
+	}
+	if was, err := s.Leave(ctx, ref(m)); err != nil || was != driver.Holding {
+		t.Errorf("leave, out of memory: %v, %v", was, err)
+	}
+	set("maxmemory", "0")
+	if q, err := s.Inspect(ctx, "full"); err != nil || len(q.Claims) != 0 {
+		t.Errorf("after leaving: %+v, %v", q, err)
+	}
+	enter(t, s, mutex("full", time.Minute), driver.Holding)
+	set("min-replicas-to-write", "1")
+	if _, err := s.Enter(ctx, mutex("other", time.Minute)); err == nil || driver.IsPermanent(err) {
+		t.Errorf("enter, without replicas: %v; want an error that passes", err)
+	}
+}
+
+func TestRedisUnreachableServer(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	r.Kill()
+	s := openRedis(t, r)
+	m := mutex("x", time.Minute)
+	if _, err := s.Enter(within(t, patience), m); err == nil || driver.IsPermanent(err) || !strings.Contains(err.Error(), r.Addr()) {
+		t.Errorf("enter: %v; want an error that passes and names the server", err)
+	}
+	if err := r.Restart(false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := get(within(t, patience), s, m); err != nil {
+		t.Errorf("once the server is there: %v", err)
+	}
+}

@@ -54,7 +54,9 @@ func (c *Client) Barrier(name string, parties int) *Barrier {
 // WithAction answers the same barrier with an action that the last party to come
 // runs, once per generation, before any party goes on. If the action fails, or
 // that party dies meanwhile, the barrier is broken. Its context ends when that
-// party can no longer wait. Give all parties the same action.
+// party can no longer wait; it does not when another party leaves, or the barrier
+// is reset, so the action of the next generation may run beside it then. Give all
+// parties the same action.
 func (b *Barrier) WithAction(action func(ctx context.Context) error) *Barrier {
 	with := *b
 	with.action = action

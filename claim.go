@@ -258,6 +258,16 @@ func (cl *claim) end() {
 	cl.co.core.unregister(cl)
 }
 
+// refused ends a claim that the store has not taken. A request from before, which
+// went without an answer, may still reach it.
+func (cl *claim) refused() {
+	if cl.unanswered {
+		cl.abandon()
+		return
+	}
+	cl.end()
+}
+
 // abandon gives up a claim that does not hold, as far as is known, and answers
 // a channel that is closed when the store has heard of it.
 func (cl *claim) abandon() <-chan struct{} {

@@ -173,7 +173,7 @@ func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenur
 	co.mu.Lock()
 	if co.claim != nil {
 		co.mu.Unlock()
-		return nil, fmt.Errorf("adopt %q: this client has adopted claim %s already", co.key.name, co.key.own)
+		return nil, fmt.Errorf("adopt %q: %w claim %s: this client has adopted it already", co.key.name, ErrInvalid, co.key.own)
 	}
 	cl := co.newClaim(co.key.own)
 	co.claim = cl
@@ -425,6 +425,16 @@ func (co *cohort) lose(cl *claim, why error) {
 		t.tellLost(err)
 	}
 	co.dismiss(cl, err)
+}
+
+// gone ends a claim that holds, and that the store no longer knows. An Enter that
+// went without an answer may still reach it, and would enter the claim again, for
+// nobody.
+func (co *cohort) gone(cl *claim) {
+	co.lose(cl, errGone)
+	if cl.unanswered {
+		cl.leaveSoon(0, 0)
+	}
 }
 
 // close ends everybody's business here and answers how to take leave of the

@@ -68,7 +68,8 @@ func (t *tenure) show() {
 }
 
 func (t *tenure) claim() string {
-	text := t.cl.id + "." + strconv.FormatInt(t.token.Load(), 10)
+	// The claim's is the greater one after a TryUpgrade that was undone.
+	text := t.cl.id + "." + strconv.FormatInt(max(t.token.Load(), t.cl.token), 10)
 	switch key := &t.cl.co.key; {
 	case t.cl.reads():
 		text += readerMark
@@ -184,7 +185,8 @@ func LeaseFrom(ctx context.Context) *Lease {
 	return nil
 }
 
-// held answers the tenure of that lock that ctx belongs to, or nil.
+// held answers the tenure of that lock that ctx belongs to and that has not
+// ended, or nil.
 func held(ctx context.Context, core *core, name string) *tenure {
 	if t := heldInSet(ctx, core, name); t != nil {
 		return t
@@ -194,7 +196,7 @@ func held(ctx context.Context, core *core, name string) *tenure {
 		if !ok {
 			return nil
 		}
-		if co := c.t.cl.co; co.core == core && co.key.name == name {
+		if co := c.t.cl.co; co.core == core && co.key.name == name && c.t.holds() {
 			return c.t
 		}
 		ctx = c.Context
@@ -252,7 +254,11 @@ func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
 // it over within the TTL. The
 // lease ends here: its contexts are cancelled with cause ErrReleased. A lock
 // that was re-entered cannot be handed over (ErrInvalid), nor a reader's that
-// shares its claim with others of the process.
+// shares its claim with others of the process. After an error the lease is what
+// it was before.
+//
+// Other errors are those of [Lease.Extend], and that the engine has not answered
+// a Downgrade or TryUpgrade of the lease yet: try again, or unlock.
 func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 	if err := l.Extend(ctx, 0); err != nil {
 		return "", fmt.Errorf("hand over: %w", err)
@@ -265,6 +271,8 @@ func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 		return "", fmt.Errorf("hand over: %w", t.err)
 	case t.leases > 1:
 		return "", fmt.Errorf("hand over %q: %w: it was re-entered, %d leases hold it", co.key.name, ErrInvalid, t.leases)
+	case t.cl.resizing: // its token and units are not certain: it could not be adopted
+		return "", fmt.Errorf("hand over %q: %w", co.key.name, errUnsettled)
 	case !t.only():
 		return "", fmt.Errorf("hand over %q: %w: other readers of this process share its claim", co.key.name, ErrInvalid)
 	case l.released.Swap(true):
@@ -328,6 +336,14 @@ func (l *Lease) Unlock(ctx context.Context) error {
 
 func (l *Lease) releasedErr() error {
 	return fmt.Errorf("lock %q, token %d: %w", l.Name(), l.Token(), ErrReleased)
+}
+
+// holds tells whether the tenure has not ended.
+func (t *tenure) holds() bool {
+	t.cl.co.mu.Lock()
+	defer t.cl.co.mu.Unlock()
+	t.checkExpired(time.Now())
+	return t.err == nil && t.leases > 0
 }
 
 // reenter answers one more lease of the tenure, if it holds that many units and

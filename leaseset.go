@@ -293,7 +293,7 @@ func heldInSet(ctx context.Context, core *core, name string) *tenure {
 		if !ok {
 			return nil
 		}
-		if l := c.set.member(name); c.set.core == core && l != nil {
+		if l := c.set.member(name); c.set.core == core && l != nil && l.t.holds() {
 			return l.t
 		}
 		ctx = c.Context

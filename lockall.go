@@ -56,7 +56,8 @@ func (c *Client) LockAll(ctx context.Context, names ...string) (*LeaseSet, error
 // them are free, without waiting for others. If not, the error is a
 // *[HeldError], which matches ErrHeld and says who holds one of them. An engine
 // that cannot be reached is another error, after ten seconds at the most, or ten
-// for each name where they are taken one after the other.
+// for each name where they are taken one after the other. If one is lost before
+// the last is there, that is ErrLost, and none is held.
 func (c *Client) TryLockAll(ctx context.Context, names ...string) (*LeaseSet, error) {
 	g, err := c.gathering(ctx, names)
 	if err != nil {

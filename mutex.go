@@ -67,8 +67,9 @@ func (l *Lease) do(ctx context.Context, f func(ctx context.Context) error) (err 
 // Adopt takes over a lease from another process, or another client, by its
 // [Lease.Claim], and renews it from now on. The other one must have given it
 // up with [Lease.HandOver], or both hold it. A lease that ended meanwhile is
-// ErrLost. An engine that does not answer is another error, after ten seconds
-// at the most; trying again does no harm.
+// ErrLost. ErrInvalid: claim is none of such a lock, or this client has adopted it
+// already. An engine that does not answer is another error, after ten seconds at
+// the most; trying again does no harm.
 func (m *Mutex) Adopt(ctx context.Context, claim string) (*Lease, error) {
 	key, err := m.client.key(ctx, m.name, 1, 1)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 //
 // The period begins when the run has succeeded, and is that of who ran it. A run
 // may take seven days. The key is a name like that of a Mutex, and excludes one.
+// [Options].MinHold does not count here: the period does.
 type Once struct {
 	client *Client
 	key    string
@@ -107,6 +108,7 @@ func (o *Once) do(ctx context.Context, f func(ctx context.Context) error, try bo
 	}
 	opts := o.client.opts
 	opts.Reentrant = false // a run within a run of the same key would be a second one
+	opts.MinHold = 0       // others would wait that long to hear that it was done, or has failed
 	m := &Mutex{&Client{o.client.core, opts, nil}, o.key}
 	for again := true; again; {
 		p, err := c.look(ctx)

@@ -105,11 +105,11 @@ func (cl *claim) take(state claimState, id string, sent time.Time, slept time.Du
 		}
 	case driver.Waiting:
 		cl.queued(st)
-	case driver.Refused: // it is not in the store
+	case driver.Refused:
 		cl.blocker = st.Blocker
 		co.refuse()
 		co.drop(cl)
-		cl.end()
+		cl.refused()
 		co.plan()
 	default:
 		cl.startOver()
@@ -144,7 +144,7 @@ func (cl *claim) stumble(err error) (pause time.Duration) {
 		co.fail(err)
 		if cl.state == entering {
 			co.drop(cl)
-			cl.end() // it is not in the store
+			cl.refused()
 		}
 		co.trim()
 		return 0
@@ -224,7 +224,7 @@ func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, 
 		cl.startOver()
 		return
 	case st.State == driver.Gone:
-		co.lose(cl, errors.New("the engine no longer knows the claim"))
+		co.gone(cl)
 		return
 	case cl.state == holding && sent.After(cl.since) && (st.State != driver.Holding || st.Token > cl.token && !cl.outgrown(st)):
 		co.lose(cl, errors.New("the engine has gone back to an older state"))

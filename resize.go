@@ -45,11 +45,12 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		cl.resizing = false
 		return nil
 	case err == nil && st.State == driver.Gone:
-		co.lose(cl, errGone)
+		co.gone(cl)
 		err = t.err
 	case driver.IsPermanent(err) && !unsure:
 		cl.units, cl.spare, cl.resizing = units, spare, false
 	default:
+		err = answered(st, err)
 		cl.shrink()
 	}
 	return fmt.Errorf("downgrade %q: %w", co.key.name, err)
@@ -99,11 +100,12 @@ func (l *Lease) TryUpgrade(ctx context.Context) error {
 		cl.resizing = false
 		return &HeldError{co.key.name, st.Blocker}
 	case err == nil && st.State == driver.Gone:
-		co.lose(cl, errGone)
+		co.gone(cl)
 		err = t.err
 	case driver.IsPermanent(err) && !unsure:
 		cl.resizing = false
 	default:
+		err = answered(st, err)
 		cl.shrink()
 	}
 	return fmt.Errorf("upgrade %q: %w", co.key.name, err)
@@ -113,6 +115,14 @@ var (
 	errGone      = errors.New("the engine no longer knows the claim")
 	errUnsettled = errors.New("the engine has not answered the change before this yet")
 )
+
+// answered is why a change of units came to nothing.
+func answered(st driver.Status, err error) error {
+	if err == nil {
+		err = fmt.Errorf("the engine answers that the claim is %v, token %d", st.State, st.Token)
+	}
+	return err
+}
 
 // resizable says why the units of the lease's claim may not be changed.
 func (l *Lease) resizable(ctx context.Context) error {
@@ -183,7 +193,7 @@ func (cl *claim) shrink() {
 				return
 			case err != nil:
 			case st.State != driver.Holding:
-				co.lose(cl, errGone)
+				co.gone(cl)
 			case st.Token > used:
 				cl.token = st.Token // it has grown: the next request speaks of that
 			default:

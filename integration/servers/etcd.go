@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,11 +27,15 @@ type EtcdOptions struct {
 	CA, Cert, Key string
 }
 
-// Etcd is a cluster of one member that was started here.
+// Etcd is a server that was started here: a cluster of one member, or one of an
+// [EtcdCluster].
 type Etcd struct {
 	daemon
 	opts          EtcdOptions
 	peer, metrics int // ports
+	member        string
+	advertised    string // what its peers connect to
+	cluster       string // all members; "": it is the only one
 }
 
 // StartEtcd starts a server that keeps its data in dir, and answers when it
@@ -39,15 +44,12 @@ func StartEtcd(dir string, opts EtcdOptions) (*Etcd, error) {
 	if _, err := exec.LookPath("etcd"); err != nil {
 		return nil, ErrNoEtcd
 	}
-	e := &Etcd{daemon: daemon{name: "etcd", dir: dir}, opts: opts}
-	e.command, e.hello = e.etcd, e.healthy
+	e := newEtcd(dir, "one", opts)
 	// The ports are free until somebody else takes one: then take others.
 	var err error
 	for range 5 {
-		for _, port := range []*int{&e.port, &e.peer, &e.metrics} {
-			if *port, err = freePort(); err != nil {
-				return nil, err
-			}
+		if err = e.takePorts(); err != nil {
+			return nil, err
 		}
 		if err = e.start(); err == nil {
 			return e, nil
@@ -57,6 +59,22 @@ func StartEtcd(dir string, opts EtcdOptions) (*Etcd, error) {
 		}
 	}
 	return nil, err
+}
+
+func newEtcd(dir, member string, opts EtcdOptions) *Etcd {
+	e := &Etcd{daemon: daemon{name: "etcd", dir: dir}, opts: opts, member: member}
+	e.command, e.hello = e.etcd, e.healthy
+	return e
+}
+
+func (e *Etcd) takePorts() (err error) {
+	for _, port := range []*int{&e.port, &e.peer, &e.metrics} {
+		if *port, err = freePort(); err != nil {
+			return err
+		}
+	}
+	e.advertised = "http://" + local(e.peer)
+	return nil
 }
 
 // RunEtcd starts a server for a test, and stops it at its end.
@@ -87,11 +105,12 @@ func (e *Etcd) etcd() *exec.Cmd {
 	if e.opts.Cert != "" {
 		scheme = "https://"
 	}
-	clients, peers := scheme+e.Addr(), "http://"+local(e.peer)
+	clients := scheme + e.Addr()
+	cluster := cmp.Or(e.cluster, e.member+"="+e.advertised)
 	args := []string{
-		"--name", "one", "--data-dir", e.data(), "--logger", "zap",
+		"--name", e.member, "--data-dir", e.data(), "--logger", "zap",
 		"--listen-client-urls", clients, "--advertise-client-urls", clients,
-		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "one=" + peers,
+		"--listen-peer-urls", "http://" + local(e.peer), "--initial-advertise-peer-urls", e.advertised, "--initial-cluster", cluster,
 		"--listen-metrics-urls", "http://" + local(e.metrics),
 	}
 	if e.opts.Cert != "" {

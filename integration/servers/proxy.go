@@ -1,7 +1,7 @@
 package servers
 
 import (
-	"io"
+	"bytes"
 	"net"
 	"sync"
 	"testing"
@@ -16,7 +16,9 @@ type Proxy struct {
 	requests bool // swallow them
 	replies  bool
 	refuse   bool
-	conns    map[net.Conn]struct{}
+	conns    map[net.Conn]net.Conn // both ends, each by the other
+	said     map[net.Conn][]byte   // by clients, at the beginning
+	unwanted string                // see CutFrom
 	work     sync.WaitGroup
 }
 
@@ -27,7 +29,7 @@ func RunProxy(t testing.TB, addr string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{target: addr, listener: l, conns: make(map[net.Conn]struct{})}
+	p := &Proxy{target: addr, listener: l, conns: make(map[net.Conn]net.Conn), said: make(map[net.Conn][]byte)}
 	p.work.Go(p.accept)
 	t.Cleanup(func() {
 		l.Close()
@@ -55,6 +57,24 @@ func (p *Proxy) Cut() {
 	p.drop()
 }
 
+// CutFrom ends the connections of clients who have said that text at the
+// beginning, and those of all who will; "" for nobody.
+func (p *Proxy) CutFrom(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unwanted = text
+	for c, said := range p.said {
+		if p.unwants(said) {
+			c.Close()
+			p.conns[c].Close()
+		}
+	}
+}
+
+func (p *Proxy) unwants(said []byte) bool {
+	return p.unwanted != "" && bytes.Contains(said, []byte(p.unwanted))
+}
+
 // Drop ends all connections. On new ones nothing vanishes.
 func (p *Proxy) Drop() {
 	p.mu.Lock()
@@ -68,6 +88,7 @@ func (p *Proxy) drop() {
 		c.Close()
 	}
 	clear(p.conns)
+	clear(p.said)
 }
 
 // Restore takes connections again after Cut.
@@ -96,24 +117,36 @@ func (p *Proxy) accept() {
 	}
 }
 
-func (p *Proxy) keep(conns ...net.Conn) bool {
+func (p *Proxy) keep(client, server net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refuse {
 		return false
 	}
-	for _, c := range conns {
-		p.conns[c] = struct{}{}
-	}
+	p.conns[client], p.conns[server] = server, client
 	return true
 }
 
+// hear notes what a client says first, and answers whether it is to be heard.
+func (p *Proxy) hear(from net.Conn, said []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conns[from] != nil {
+		p.said[from] = bytes.Clone(said)
+	}
+	return !p.unwants(said)
+}
+
 // copy passes on what comes from a connection unless it is to be swallowed.
-func (p *Proxy) copy(to io.WriteCloser, from net.Conn, swallow *bool) {
+func (p *Proxy) copy(to, from net.Conn, swallow *bool) {
 	defer to.Close()
 	buf := make([]byte, 64<<10)
-	for {
+	for first := swallow == &p.requests; ; first = false {
 		n, err := from.Read(buf)
+		if first && !p.hear(from, buf[:n]) {
+			from.Close()
+			return
+		}
 		p.mu.Lock()
 		drop := *swallow
 		p.mu.Unlock()

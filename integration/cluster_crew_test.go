@@ -1,0 +1,221 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/driver"
+)
+
+// crew is clients, each with a store of its own, that count under one lock while
+// their cluster is being hurt.
+//
+// What they see is judged by their own words alone, as a holder without fenced
+// resources would have to: whoever's lease says that it holds, holds.
+type crew struct {
+	testing.TB
+	clients map[string]*pawl.Client
+	ctx     context.Context // of their locks
+	work    sync.WaitGroup
+
+	mu     sync.Mutex
+	count  int // read and written under the lock, in two steps
+	token  int64
+	inside map[*pawl.Lease]string
+	done   map[string]int // increments, by client
+	lost   int
+	news   chan struct{} // closed with the next increment
+	over   bool
+	began  time.Time
+}
+
+func newCrew(t testing.TB) *crew {
+	return &crew{
+		TB: t, ctx: within(t, 5*time.Minute),
+		clients: make(map[string]*pawl.Client), inside: make(map[*pawl.Lease]string),
+		done: make(map[string]int), news: make(chan struct{}), began: time.Now(),
+	}
+}
+
+// client makes a client on that store, which ends with the test.
+func (cr *crew) client(s driver.Store, ttl time.Duration) *pawl.Client {
+	c := pawl.New(s, &pawl.Options{TTL: ttl})
+	cr.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		c.Close(ctx) // some cannot reach their server any more
+	})
+	return c
+}
+
+// hire has one more client count, until the end.
+func (cr *crew) hire(who string, s driver.Store, ttl time.Duration) {
+	c := cr.client(s, ttl)
+	cr.clients[who] = c
+	cr.work.Go(func() {
+		for !cr.ended() {
+			cr.hold(who, c, func(*pawl.Lease) { time.Sleep(2 * time.Millisecond) })
+		}
+	})
+}
+
+func (cr *crew) ended() bool {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
+	return cr.over
+}
+
+// hold counts once, and answers whether that was under the lock from beginning to
+// end; in between it runs f.
+func (cr *crew) hold(who string, c *pawl.Client, f func(*pawl.Lease)) bool {
+	lease, err := c.Mutex("count").Lock(cr.ctx)
+	if err != nil {
+		cr.Errorf("%s: lock: %v", who, err)
+		cr.stop()
+		return false
+	}
+	n := cr.enter(who, lease)
+	f(lease)
+	done := cr.leave(who, lease, n)
+	if err := lease.Unlock(cr.ctx); err != nil && !errors.Is(err, pawl.ErrLost) {
+		cr.Errorf("%s: unlock: %v", who, err)
+	}
+	return done
+}
+
+// enter reads the count. All that is looked at is looked at in the crew's mutex:
+// who is valid when asked here was so when those who came before were asked.
+func (cr *crew) enter(who string, lease *pawl.Lease) int {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
+	for other, whose := range cr.inside {
+		if other.Err() == nil && lease.Err() == nil {
+			cr.Errorf("%s holds with token %d until %v, and %s with token %d until %v",
+				whose, other.Token(), other.Deadline(), who, lease.Token(), lease.Deadline())
+		}
+	}
+	if lease.Err() == nil {
+		if lease.Token() <= cr.token {
+			cr.Errorf("%s has token %d after %d", who, lease.Token(), cr.token)
+		}
+		cr.token = lease.Token()
+	}
+	cr.inside[lease] = who
+	return cr.count
+}
+
+// leave writes the count, and takes that back if the lease turns out to be lost:
+// nobody has seen it then.
+func (cr *crew) leave(who string, lease *pawl.Lease, n int) bool {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
+	delete(cr.inside, lease)
+	was := cr.count
+	if lease.Err() == nil {
+		cr.count = n + 1
+	}
+	if err := lease.Err(); err != nil {
+		cr.count = was
+		cr.lost++
+		cr.Logf("%s: %v", who, err)
+		return false
+	}
+	cr.done[who]++
+	close(cr.news)
+	cr.news = make(chan struct{})
+	return true
+}
+
+// goOn waits until each of those clients, or, without names, all, have counted n
+// times more.
+func (cr *crew) goOn(n int, who ...string) {
+	cr.Helper()
+	if len(who) == 0 {
+		who = slices.Collect(maps.Keys(cr.clients))
+	}
+	cr.mu.Lock()
+	before := maps.Clone(cr.done)
+	cr.mu.Unlock()
+	ctx := within(cr, 90*time.Second)
+	for {
+		cr.mu.Lock()
+		rest := slices.DeleteFunc(slices.Clone(who), func(who string) bool { return cr.done[who] >= before[who]+n })
+		news := cr.news
+		cr.mu.Unlock()
+		if len(rest) == 0 {
+			cr.Logf("%v after the beginning all go on", time.Since(cr.began).Round(time.Millisecond))
+			return
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			cr.Fatalf("%v do not go on", rest)
+		}
+	}
+}
+
+func (cr *crew) others(not ...string) (who []string) {
+	for name := range cr.clients {
+		if !slices.Contains(not, name) {
+			who = append(who, name)
+		}
+	}
+	return who
+}
+
+func (cr *crew) stop() {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
+	cr.over = true
+}
+
+// end lets all finish, and checks that no increment was lost.
+func (cr *crew) end() {
+	cr.Helper()
+	cr.stop()
+	cr.work.Wait()
+	sum := 0
+	for _, n := range cr.done {
+		sum += n
+	}
+	if cr.count != sum {
+		cr.Errorf("counted to %d in %d holds", cr.count, sum)
+	}
+	cr.Logf("%d holds, of which %d were lost: %v", sum+cr.lost, cr.lost, cr.done)
+}
+
+// extended renews the lease for as long as that takes: the engine has answered,
+// whatever has become of a part of it.
+func (cr *crew) extended(lease *pawl.Lease) {
+	cr.Helper()
+	began := time.Now()
+	for lease.Err() == nil {
+		ctx, cancel := context.WithTimeout(cr.ctx, 2*time.Second)
+		err := lease.Extend(ctx, 0)
+		cancel()
+		if err == nil {
+			cr.Logf("the holder was renewed after %v", time.Since(began).Round(time.Millisecond))
+			return
+		}
+	}
+	cr.Errorf("the holder did not go on: %v", lease.Err())
+}
+
+// told waits until the lease is lost.
+func (cr *crew) told(lease *pawl.Lease) {
+	cr.Helper()
+	select {
+	case <-lease.Lost():
+	case <-time.After(90 * time.Second):
+		cr.Error("the holder is not told that it has lost the lock")
+	}
+}
+
+func only(i int) string { return fmt.Sprintf("only %d", i) }

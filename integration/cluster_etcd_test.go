@@ -1,0 +1,170 @@
+package integration
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/etcdstore"
+	"github.com/pawl-go/pawl/integration/servers"
+)
+
+func openEtcdAt(t testing.TB, url string) *etcdstore.Store {
+	t.Helper()
+	s, err := etcdstore.Open(url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+const (
+	clusterTTL = 3 * time.Second
+	// steadyTTL gives a holder time to find another endpoint.
+	steadyTTL = 30 * time.Second
+)
+
+// Clients of a cluster count while a member fails.
+func TestEtcdClusterFailover(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]func(*testing.T, *servers.EtcdCluster, *crew){
+		"the leader is killed": func(t *testing.T, c *servers.EtcdCluster, cr *crew) {
+			leader := lead(t, c, -1)
+			cr.hold("steady", cr.client(openEtcdAt(t, c.URL(0, 1, 2)), steadyTTL), func(lease *pawl.Lease) {
+				c.Members[leader].Kill()
+				cr.extended(lease)
+			})
+			cr.goOn(2, cr.others(only(leader))...)
+			if err := c.Members[leader].Restart(true); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the leader is stopped until there is another": func(t *testing.T, c *servers.EtcdCluster, cr *crew) {
+			leader := lead(t, c, -1)
+			cr.hold("pinned", cr.client(openEtcdAt(t, c.URL(leader)), clusterTTL), func(lease *pawl.Lease) {
+				c.Members[leader].Pause()
+				cr.told(lease)
+			})
+			lead(t, c, leader)
+			cr.goOn(2, cr.others(only(leader))...)
+			c.Members[leader].Resume()
+		},
+		"a follower is stopped": func(t *testing.T, c *servers.EtcdCluster, cr *crew) {
+			follower := (lead(t, c, -1) + 1) % 3
+			cr.hold("steady", cr.client(openEtcdAt(t, c.URL(0, 1, 2)), steadyTTL), func(lease *pawl.Lease) {
+				c.Members[follower].Pause()
+				cr.extended(lease)
+			})
+			cr.goOn(2, cr.others(only(follower))...)
+			c.Members[follower].Resume()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := servers.RunEtcdCluster(t, 3)
+			cr := newCrew(t)
+			for i := range c.Members {
+				cr.hire(only(i), openEtcdAt(t, c.URL(i)), clusterTTL)
+			}
+			for _, who := range []string{"any", "some"} {
+				cr.hire(who, openEtcdAt(t, c.URL(0, 1, 2)), clusterTTL)
+			}
+			cr.goOn(2)
+			f(t, c, cr)
+			cr.goOn(1)
+			cr.end()
+		})
+	}
+}
+
+func lead(t testing.TB, c *servers.EtcdCluster, not int) int {
+	t.Helper()
+	leader, err := c.Leader(not)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leader
+}
+
+// The leader is cut off from the others, but not from its clients: what it says
+// of claims and records is not believed, also as long as it takes itself for the
+// leader, and its holder is told before another holds.
+func TestEtcdClusterCutOffLeader(t *testing.T) {
+	t.Parallel()
+	c := servers.RunEtcdCluster(t, 3)
+	cr := newCrew(t)
+	for i := range c.Members {
+		cr.hire(only(i), openEtcdAt(t, c.URL(i)), clusterTTL)
+	}
+	cr.goOn(2)
+	leader := lead(t, c, -1)
+	far, near := openEtcdAt(t, c.URL(leader)), openEtcdAt(t, c.URL((leader+1)%3, (leader+2)%3))
+	ctx := within(t, 90*time.Second)
+	was, err := near.CompareAndSwap(ctx, driver.Record{Name: "r", Value: []byte("old")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := mutex("h", time.Minute)
+	enter(t, near, h, driver.Holding)
+	held(t, far, h) // it has moved: far's is the word that counts
+	w := mutex("h", time.Minute)
+	enter(t, far, w, driver.Waiting)
+	pinned := cr.client(far, clusterTTL)
+	cr.hold("pinned", pinned, func(lease *pawl.Lease) {
+		if err := c.CutOff(leader); err != nil {
+			t.Error(err)
+			return
+		}
+		lead(t, c, leader)
+		now, err := swap(ctx, near, driver.Record{Name: "r", Value: []byte("new"), Version: was.Version})
+		if err != nil {
+			t.Error(err)
+		}
+		if broken, err := near.Break(ctx, "h"); err != nil || len(broken) != 1 {
+			t.Errorf("break: %v, %v", broken, err)
+		}
+		// The one that waited comes to hold, and leaves for another.
+		next := mutex("h", time.Minute)
+		enter(t, near, next, driver.Waiting)
+		leaves(t, near, w)
+		for lease.Err() == nil && ctx.Err() == nil {
+			asked := func() context.Context { return within(t, 200*time.Millisecond) }
+			if r, err := far.Load(asked(), "r"); err == nil && r.Version != now.Version {
+				t.Errorf("the leader that is none says that the record is %q", r.Value)
+			}
+			if q, err := far.Inspect(asked(), "h"); err == nil && (len(q.Claims) != 1 || q.Claims[0].ID != next.ID) {
+				t.Errorf("the leader that is none shows %+v", q.Claims)
+			}
+			if st, err := renew(asked(), far, h); err == nil && st.State != driver.Gone {
+				t.Errorf("the leader that is none renews: %+v", st)
+			}
+			if st, err := far.Wait(asked(), ref(w)); err == nil && st.State != driver.Gone {
+				t.Errorf("the leader that is none tells one who has left: %+v", st)
+			}
+			if st, err := far.Enter(asked(), mutex("free", clusterTTL)); err == nil {
+				t.Errorf("the leader that is none grants: %+v", st)
+			}
+		}
+		cr.told(lease)
+	})
+	cr.goOn(3, cr.others(only(leader))...)
+	c.Reconnect()
+	cr.goOn(1)
+	if r, err := far.Load(ctx, "r"); err != nil || string(r.Value) != "new" {
+		t.Errorf("in the end the record is %q, %v", r.Value, err)
+	}
+	cr.end()
+}
+
+// swap writes a record, through elections.
+func swap(ctx context.Context, s driver.Store, r driver.Record) (driver.Record, error) {
+	for {
+		now, err := s.CompareAndSwap(ctx, r)
+		if err == nil || ctx.Err() != nil || string(now.Value) == string(r.Value) {
+			return now, err
+		}
+	}
+}

@@ -365,8 +365,8 @@ func (d *dialect) Version(ctx context.Context, c sqlqueue.Conn) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(all) != 1 {
-		return 0, errors.New(d.version + " has not one row")
+	if len(all) == 0 {
+		return 0, sqlqueue.ErrUnfinished
 	}
 	return all[0], nil
 }

@@ -20,6 +20,7 @@ package sqlqueue
 import (
 	"context"
 	"database/sql"
+	"errors"
 )
 
 // Conn is a database, or a transaction on it.
@@ -126,7 +127,7 @@ type Dialect interface {
 	// that nobody needs any more, and answers where to go on, or "".
 	SweepValues(ctx context.Context, c Conn, after string, n int) (string, error)
 
-	// Version answers the version of the tables.
+	// Version answers the version of the tables, or ErrUnfinished.
 	Version(ctx context.Context, c Conn) (int64, error)
 	// Create creates the tables that are not there.
 	Create(ctx context.Context, db *sql.DB) error
@@ -134,6 +135,10 @@ type Dialect interface {
 	// Fault says what kind of error that is, and a hint for people, or "".
 	Fault(err error) (Fault, string)
 }
+
+// ErrUnfinished is the error where the tables have no version: somebody is
+// creating them, or died while doing so. Creating them again finishes that.
+var ErrUnfinished = errors.New("the tables are not complete: their version is missing")
 
 // Scan reads all rows of a query.
 func Scan[T any](rows *sql.Rows, err error, scan func(*T) []any) ([]T, error) {

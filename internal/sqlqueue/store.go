@@ -3,6 +3,7 @@ package sqlqueue
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -196,7 +197,7 @@ func (s *Store) prepare(w *work) error {
 	version, err := s.Dialect.Version(w.ctx, s.DB)
 	if err != nil {
 		fault, _ := s.Dialect.Fault(err)
-		if fault != NoTable || !s.Create {
+		if fault != NoTable && !errors.Is(err, ErrUnfinished) || !s.Create {
 			return err
 		}
 		if err := s.Dialect.Create(w.ctx, s.DB); err != nil {
@@ -231,6 +232,8 @@ func (s *Store) explain(err error) error {
 	fault, hint := s.Dialect.Fault(err)
 	if fault == NoTable {
 		s.ready.Store(false)
+	}
+	if fault == NoTable || errors.Is(err, ErrUnfinished) {
 		hint = s.Missing
 	}
 	if hint != "" {

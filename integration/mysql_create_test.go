@@ -1,0 +1,65 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/mysqlstore/mysql"
+)
+
+// Tables come one after the other there. Who finds them without their version
+// finishes them: somebody may have died in between.
+func TestMySQLUnfinishedTables(t *testing.T) {
+	m := servers.RunMariaDB(t, servers.MariaDBOptions{})
+	for _, stop := range []string{"DELETE FROM pawl_version", "DROP TABLE pawl_version", "DROP TABLE pawl_version, pawl_records"} {
+		t.Run(stop, func(t *testing.T) {
+			ctx := within(t, patience)
+			if err := openMySQL(t, m.URL()).CreateSchema(ctx); err != nil {
+				t.Fatal(err)
+			}
+			run(t, openDB(t, "mysql", "root@tcp("+m.Addr()+")/pawl"), stop)
+			plain, err := mysql.Open(m.URL(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer plain.Close()
+			if _, err := plain.Enter(ctx, mutex("a", patience)); err == nil || !strings.Contains(err.Error(), "pawl schema mysql") {
+				t.Errorf("who may not create them: %v", err)
+			}
+			s := openMySQL(t, m.URL())
+			c := mutex(stop, patience)
+			enter(t, s, c, driver.Holding)
+			if _, err := plain.Leave(ctx, ref(c)); err != nil {
+				t.Errorf("when they are there: %v", err)
+			}
+		})
+	}
+}
+
+// Many that create the tables at once do not see each other's half.
+func TestMySQLCreateAtOnce(t *testing.T) {
+	m := servers.RunMariaDB(t, servers.MariaDBOptions{})
+	for round := range 10 {
+		var wg sync.WaitGroup
+		for i := range 8 {
+			s, err := mysql.Open(fmt.Sprintf("%s?create=true&prefix=round%d_", m.URL(), round), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				if _, err := s.Enter(ctx, mutex(fmt.Sprint(i), patience)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}

@@ -147,7 +147,7 @@ func (w *work) renewAll(refs []driver.Ref, sent time.Time) ([]renewal, error) {
 		}
 		if r != nil && (saved[name] || r.next.Stamp == r.next.Was) {
 			for _, i := range is {
-				s.note(refs[i].ID, name, refs[i].TTL, &out[i].st, r.q, &r.next.Row)
+				s.noteRenewed(refs[i].ID, name, refs[i].TTL, &out[i].st, r.q, &r.next.Row)
 			}
 			continue
 		}
@@ -198,7 +198,27 @@ func (w *work) renewOne(r *driver.Ref, sent time.Time) (out renewal) {
 		return state != driver.Gone, nil
 	})
 	if out.err == nil {
-		w.s.note(r.ID, r.Name, r.TTL, &out.st, q, row)
+		w.s.noteRenewed(r.ID, r.Name, r.TTL, &out.st, q, row)
 	}
 	return out
+}
+
+// noteRenewed is note for a renewal. It tells a holder that is to look for that
+// itself that it was asked for since: the next look would see no change of the
+// row.
+func (s *Store) noteRenewed(id, name string, ttl time.Duration, st *driver.Status, q *queue.Queue, row *Row) {
+	asked := st.State == driver.Holding && s.own.askedSince(id, row, s.post.up.Load())
+	s.note(id, name, ttl, st, q, row)
+	if asked {
+		s.post.notify(driver.Notice{Kind: driver.Wanted, ID: id})
+	}
+}
+
+// askedSince tells whether a holder that nobody tells was asked for since it was
+// seen in its row. push as for due.
+func (g *registry) askedSince(id string, row *Row, push bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.claims[id]
+	return e != nil && e.state == driver.Holding && !(push && e.pushed) && e.asked != row.Asked
 }

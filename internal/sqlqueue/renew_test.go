@@ -1,0 +1,43 @@
+package sqlqueue
+
+import (
+	"testing"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+// A holder that looks whether it is asked for may renew its claim before it has
+// looked: then the renewal tells it, once.
+func TestRenewalTellsOfAWish(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		pushed   bool
+		state    driver.State // until now
+		asked    int64        // in the row
+		up, want bool
+	}{
+		{"asked", false, driver.Holding, 4, false, true},
+		{"not asked", false, driver.Holding, 3, false, false},
+		{"while it waited", false, driver.Waiting, 4, false, false},
+		{"a message tells", true, driver.Holding, 4, true, false},
+		{"no message comes", true, driver.Holding, 4, false, true},
+		{"nobody can send one", false, driver.Holding, 4, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := new(Store)
+			s.post.init(s)
+			var notices []driver.Notice
+			s.post.hears[0] = func(n driver.Notice) { notices = append(notices, n) }
+			s.post.up.Store(tt.up)
+			s.own.claims = map[string]*own{"h": {name: "n", state: tt.state, asked: 3, pushed: tt.pushed}}
+			q := &queue.Queue{Limit: 1}
+			for range 2 {
+				s.noteRenewed("h", "n", driver.MinTTL, &driver.Status{State: driver.Holding, Token: 1}, q, &Row{Name: "n", Stamp: 2, Asked: tt.asked})
+			}
+			if tt.want != (len(notices) == 1 && notices[0].Kind == driver.Wanted && notices[0].ID == "h") || len(notices) > 1 {
+				t.Errorf("noticed %+v", notices)
+			}
+		})
+	}
+}

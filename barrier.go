@@ -136,6 +136,23 @@ func (b *Barrier) Waiting(ctx context.Context) (int, error) {
 	}
 }
 
+// Size answers for how many parties the barrier is, whatever the number of this
+// handle: for operators. 0: nobody has waited for it, or it is forgotten. Errors
+// are those of Wait, but for another number.
+func (b *Barrier) Size(ctx context.Context) (int, error) {
+	e, err := b.begin(ctx, "size of")
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := b.doc.client.core.within(ctx)
+	defer cancel()
+	p, err := b.doc.get(ctx, e)
+	if err != nil || p.value == nil {
+		return 0, err
+	}
+	return p.value.Parties, nil
+}
+
 // Reset breaks the present generation, if anybody waits in it (they get
 // ErrBroken) or it is broken already, and begins the next one. Errors are those
 // of Wait; repeating it may break a generation that has begun since.

@@ -250,6 +250,36 @@ func TestBarrierWrites(t *testing.T) {
 	})
 }
 
+// Size tells an operator who does not know the number of parties.
+func TestBarrierSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(2, pawl.ConstantBackoff(time.Second))})
+		size := func(want int) {
+			t.Helper()
+			if n, err := c.Barrier("x", 1).Size(t.Context()); n != want || err != nil {
+				t.Errorf("size %d, %v, want %d", n, err, want)
+			}
+		}
+		size(0)
+		ctx, leave := context.WithCancel(t.Context())
+		a := arrive(ctx, c.Barrier("x", 7))
+		synctest.Wait()
+		size(7)
+		leave()
+		want(t, <-a.done, context.Canceled)
+		size(7) // though it is broken
+		_, err := c.Barrier("x", 0).Size(t.Context())
+		want(t, err, pawl.ErrInvalid)
+		countDown(t, c.Latch("l", 2), "", 1)
+		_, err = c.Barrier("l", 1).Size(t.Context())
+		want(t, err, pawl.ErrMismatch)
+		f.set(func() { f.err = errNetwork })
+		_, err = c.Barrier("x", 7).Size(t.Context())
+		want(t, err, errNetwork)
+	})
+}
+
 func TestBarrierErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()

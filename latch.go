@@ -142,6 +142,23 @@ func (l *Latch) Count(ctx context.Context) (int64, error) {
 	return p.value.left(), l.check(e, p.value)
 }
 
+// Size answers for how many parties the latch was made, whatever the count of this
+// handle: for operators. 0: there is none, or it was made open. Errors are those of
+// [Latch.CountDown], but for another count.
+func (l *Latch) Size(ctx context.Context) (int64, error) {
+	e, err := l.begin(ctx, "size of")
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := l.doc.client.core.within(ctx)
+	defer cancel()
+	p, err := l.doc.get(ctx, e)
+	if err != nil || p.value == nil {
+		return 0, err
+	}
+	return p.value.Count, nil
+}
+
 // Wait waits until the latch is open. While the engine cannot be reached it
 // keeps trying, as [Options].Backoff says.
 //

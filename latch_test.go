@@ -357,6 +357,33 @@ func TestLatchErrors(t *testing.T) {
 	})
 }
 
+// Size tells an operator who does not know the count.
+func TestLatchSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(2, pawl.ConstantBackoff(time.Second))})
+		size := func(want int64) {
+			t.Helper()
+			if n, err := c.Latch("x", 1).Size(t.Context()); n != want || err != nil {
+				t.Errorf("size %d, %v, want %d", n, err, want)
+			}
+		}
+		size(0)
+		countDown(t, c.Latch("x", 7), "a", 6)
+		size(7)
+		want(t, c.Latch("x", 7).Delete(t.Context()), nil)
+		size(0)
+		_, err := c.Latch("x", -1).Size(t.Context())
+		want(t, err, pawl.ErrInvalid)
+		want(t, c.Once("x", time.Hour).Do(t.Context(), func(context.Context) error { return nil }), nil)
+		_, err = c.Latch("x", 1).Size(t.Context())
+		want(t, err, pawl.ErrMismatch)
+		f.set(func() { f.err = errNetwork })
+		_, err = c.Latch("x", 1).Size(t.Context())
+		want(t, err, errNetwork)
+	})
+}
+
 // An engine whose records cannot expire keeps them until they are deleted.
 func TestLatchWithoutExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -50,7 +50,7 @@ func (a *app) await(ctx context.Context, w *wait) error {
 		defer timer.Stop()
 	}
 
-	contact, end := context.WithTimeout(waiting, contactTimeout)
+	contact, end := context.WithTimeoutCause(waiting, contactTimeout, errNoContact)
 	err = w.first(contact, client)
 	end()
 	if err == nil {

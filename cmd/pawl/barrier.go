@@ -28,7 +28,7 @@ func (a *app) barrierCommand() *cobra.Command {
 		Long: `Barrier waits until --parties of its calls are there, and then all go on. It
 prints how many came after this one: 0 to the last, so that one of them can do
 what is to be done once. The next calls wait for each other anew. All give the
-same --parties.
+same --parties; --show and --reset do without.
 
 A party that ends while it waits, by --timeout, a signal, its death (noticed a
 --ttl later) or because it can't reach the store for so long, breaks the barrier:
@@ -46,7 +46,7 @@ Exit status:
   # the last one to come sends the mail
   test "$(pawl barrier --parties 4 rounds)" = 0 && ./mail
 
-  pawl barrier --parties 4 --reset rounds`,
+  pawl barrier --reset rounds`,
 		Args: nameArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(cmd); err != nil {
@@ -68,10 +68,11 @@ Exit status:
 
 func (o *barrierOptions) check(cmd *cobra.Command) error {
 	flags := cmd.Flags()
+	given := flags.Changed("parties")
 	switch {
-	case !flags.Changed("parties"):
+	case !given && !o.show && !o.reset:
 		return usage("--parties is missing: how many wait for each other?")
-	case o.parties < 1 || o.parties > 1000:
+	case given && (o.parties < 1 || o.parties > 1000):
 		return usage("--parties %d: allowed are 1 to 1000", o.parties)
 	case o.show && o.reset:
 		return usage("--show and --reset exclude each other")
@@ -91,13 +92,23 @@ func (o *barrierOptions) check(cmd *cobra.Command) error {
 func (a *app) barrier(ctx context.Context, name string, o *barrierOptions) error {
 	if o.reset || o.show {
 		return a.with(ctx, func(ctx context.Context, c *pawl.Client) error {
-			b := c.Barrier(name, o.parties)
-			if o.reset {
-				return engine(b.Reset(ctx))
+			if o.parties == 0 {
+				var err error
+				if o.parties, err = c.Barrier(name, 1).Size(ctx); err != nil {
+					return engine(err)
+				}
 			}
-			n, err := b.Waiting(ctx)
-			if err != nil {
-				return engine(err)
+			n := 0
+			if b := c.Barrier(name, o.parties); o.parties > 0 { // or nobody has waited for it
+				var err error
+				if o.reset {
+					return engine(b.Reset(ctx))
+				}
+				if n, err = b.Waiting(ctx); err != nil {
+					return engine(err)
+				}
+			} else if o.reset {
+				return nil
 			}
 			return a.printBarrier(struct {
 				Name    string `json:"name"`

@@ -86,16 +86,16 @@ func (o *runOptions) lock(ctx context.Context, c *pawl.Client) (held, error) {
 // whether the command has the flags that choose one.
 func mixed(e *driver.LimitError, kinds bool) error {
 	if e.Units > 0 {
-		return usage("%w; ask for less with -n, or have the limit changed", e)
+		return usage("%w; ask for less with -n, or have it changed with 'pawl limit'", e)
 	}
-	used, advice := "", ""
+	used, advice := usedFor(e.Have), ""
 	switch e.Have {
 	case mutexLimit:
-		used, advice = "for one at a time", "leave --shared, --exclusive and --limit away, or have the others write them"
+		advice = "leave --shared, --exclusive and --limit away, or have the others write them"
 	case rwLimit:
-		used, advice = "with --shared and --exclusive", "add one of them"
+		advice = "add one of them"
 	case barrierLimit:
-		used, advice = "for a barrier", "take another name"
+		advice = "take another name"
 	default:
 		used, advice = fmt.Sprintf("with --limit %d", e.Have), fmt.Sprintf("add --limit %d", e.Have)
 	}
@@ -103,6 +103,19 @@ func mixed(e *driver.LimitError, kinds bool) error {
 		advice = "take another name"
 	}
 	return usage("%q is in use now %s: %s", e.Name, used, advice)
+}
+
+// usedFor says what a name with that limit is used for, if not for units.
+func usedFor(limit int64) string {
+	switch limit {
+	case mutexLimit:
+		return "for one at a time"
+	case rwLimit:
+		return "with --shared and --exclusive"
+	case barrierLimit:
+		return "for a barrier"
+	}
+	return ""
 }
 
 // portion is what a claim takes of a name, in words.

@@ -37,7 +37,7 @@ const (
 // question.
 const (
 	contactTimeout = 5 * time.Second
-	requestTimeout = 5 * time.Second
+	requestTimeout = contactTimeout // errNoContact tells which
 )
 
 func main() {
@@ -234,7 +234,7 @@ can't be guarded; 'pawl doctor' has 0, 1, 69 and 78, see 'pawl doctor --help'.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.storeURL, "store", "", "where the locks are kept (default: PAWL_STORE, else a folder of yours)")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.runCommand(), a.electCommand(), a.leaderCommand(), a.latchCommand(), a.barrierCommand(), a.listCommand(), a.showCommand(), a.releaseCommand(), a.doctorCommand(), a.schemaCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.electCommand(), a.leaderCommand(), a.latchCommand(), a.barrierCommand(), a.listCommand(), a.showCommand(), a.askCommand(), a.releaseCommand(), a.limitCommand(), a.doctorCommand(), a.schemaCommand(), a.versionCommand())
 	return root
 }
 
@@ -268,7 +268,7 @@ func (a *app) with(ctx context.Context, f func(context.Context, *pawl.Client) er
 		return err
 	}
 	defer s.Close() // nothing was written that Close could lose
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoContact)
 	defer cancel()
 	return f(ctx, pawl.New(s, nil))
 }

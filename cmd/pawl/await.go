@@ -51,7 +51,7 @@ func (a *app) await(ctx context.Context, w *wait) error {
 	}
 
 	contact, end := context.WithTimeoutCause(waiting, contactTimeout, errNoContact)
-	err = w.first(contact, client)
+	err = unanswered(contact, w.first(contact, client))
 	end()
 	if err == nil {
 		err = w.then(waiting, client)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -139,5 +140,31 @@ func TestGaveUp(t *testing.T) {
 		if p := b.run(fields(args)...).Want(69); !strings.Contains(p.Err.String(), "gave up after 5s while the engine failed") {
 			t.Errorf("%s: %s", args, p.Err)
 		}
+	}
+}
+
+// A server that takes connections and says nothing is given up by name, and time.
+func TestSilentStore(t *testing.T) {
+	b := newBundle(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b.vars = append(b.vars, "PAWL_STORE=redis://"+l.Addr().String())
+	running := make(map[string]*proctest.Process)
+	for _, args := range []string{"show x", "release --force x", "leader x"} {
+		running[args] = b.start(fields(args)...)
+	}
+	for args, p := range running {
+		p.Want(69)
+		for _, part := range []string{"no answer in 5s: ", l.Addr().String()} {
+			if !strings.Contains(p.Err.String(), part) {
+				t.Errorf("%s: %s", args, p.Err)
+			}
+		}
+	}
+	if text := running["release --force x"].Err.String(); !strings.Contains(text, `whether "x" was released is not known`) {
+		t.Error(text)
 	}
 }

@@ -270,7 +270,16 @@ func (a *app) with(ctx context.Context, f func(context.Context, *pawl.Client) er
 	defer s.Close() // nothing was written that Close could lose
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoContact)
 	defer cancel()
-	return f(ctx, pawl.New(s, nil))
+	return unanswered(ctx, f(ctx, pawl.New(s, nil)))
+}
+
+// unanswered says for how long an answer was waited for, if err does not.
+func unanswered(ctx context.Context, err error) error {
+	waited := new(pawl.WaitError)
+	if errors.Is(context.Cause(ctx), errNoContact) && errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &waited) {
+		return engine(fmt.Errorf("no answer in %v: %w", requestTimeout, err))
+	}
+	return err
 }
 
 // completeNames lets the shell complete a NAME.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -37,8 +38,11 @@ func (a *app) release(ctx context.Context, c *pawl.Client, name string, force bo
 		return a.refuse(ctx, c, name)
 	}
 	removed, err := c.Release(ctx, name)
-	if err != nil {
-		return engine(err)
+	switch {
+	case errors.Is(err, pawl.ErrInvalid):
+		return err
+	case err != nil:
+		return engine(fmt.Errorf("whether %q was released is not known, see 'pawl show': %w", name, err))
 	}
 	return a.printReleased(name, removed)
 }

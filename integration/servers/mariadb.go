@@ -47,12 +47,15 @@ func StartMariaDB(opts MariaDBOptions) (*MariaDB, error) {
 		return nil, err
 	}
 	data := filepath.Join(dir, "data")
+	// Each has a tmpdir of its own: a server that starts removes all temporary
+	// tables there, also those of others.
+	//
 	// On a machine that is short of memory or of kernel resources for asynchronous
 	// writes it can fail, and succeed a moment later.
 	for attempt := 1; ; attempt++ {
 		cmd := as(exec.Command(install, "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db",
 			"--skip-name-resolve", "--datadir="+data, "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M",
-			"--innodb-use-native-aio=0"), uid, gid)
+			"--innodb-use-native-aio=0", "--tmpdir="+dir), uid, gid)
 		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		if err == nil {
@@ -77,6 +80,7 @@ func StartMariaDB(opts MariaDBOptions) (*MariaDB, error) {
 			"--no-defaults", "--datadir=" + data, "--socket=" + filepath.Join(dir, "socket"), "--pid-file=" + filepath.Join(dir, "pid"),
 			"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(m.port), "--skip-name-resolve", "--init-file=" + init,
 			"--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--innodb-use-native-aio=0", "--max-connections=300",
+			"--tmpdir=" + dir,
 		}, opts.Args...)...), uid, gid)
 		cmd.Dir = dir
 		return cmd

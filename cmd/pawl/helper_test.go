@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pawl-go/pawl/internal/proctest"
@@ -16,6 +18,7 @@ var bin string
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
+	proctest.Signals()
 	path, remove, err := proctest.Build(".")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -41,7 +44,8 @@ func newBundle(t *testing.T) *bundle {
 
 func (b *bundle) command(args ...string) *proctest.Process {
 	p := proctest.Command(b.t, bin, args...)
-	p.Env = append(os.Environ(), b.vars...)
+	mine := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PAWL_STORE=") })
+	p.Env = append(mine, b.vars...)
 	p.Dir = b.dir
 	return p
 }

@@ -47,9 +47,10 @@ func main() {
 
 // app is what the commands share.
 type app struct {
-	out, err io.Writer
-	storeURL string
-	json     bool
+	out, err   io.Writer
+	storeURL   string
+	storeGiven func() bool // --store was
+	json       bool
 }
 
 // failure is an error with the exit status it leads to. An err of nil says
@@ -233,18 +234,27 @@ can't be guarded; 'pawl doctor' has 0, 1, 69 and 78, see 'pawl doctor --help'.`,
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.storeURL, "store", "", "where the locks are kept (default: PAWL_STORE, else a folder of yours)")
+	a.storeGiven = func() bool { return flags.Changed("store") }
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.runCommand(), a.electCommand(), a.leaderCommand(), a.latchCommand(), a.barrierCommand(), a.listCommand(), a.showCommand(), a.askCommand(), a.releaseCommand(), a.limitCommand(), a.doctorCommand(), a.schemaCommand(), a.versionCommand())
 	return root
 }
 
 // store answers the URL to use.
+//
+// Invariant: locks that were to be in one place are never kept in another. An
+// empty URL is a script's variable that was not set.
 func (a *app) store() (string, error) {
-	if a.storeURL != "" {
-		return a.storeURL, nil
+	url, given := os.LookupEnv("PAWL_STORE")
+	from := "PAWL_STORE"
+	if a.storeGiven() {
+		url, from, given = a.storeURL, "--store", true
 	}
-	if env := os.Getenv("PAWL_STORE"); env != "" {
-		return env, nil
+	switch {
+	case given && url == "":
+		return "", usage("%s is empty: name a store, or leave it away altogether to use a folder of yours", from)
+	case given:
+		return url, nil
 	}
 	return storeurl.Default()
 }
@@ -276,7 +286,8 @@ func (a *app) with(ctx context.Context, f func(context.Context, *pawl.Client) er
 // unanswered says for how long an answer was waited for, if err does not.
 func unanswered(ctx context.Context, err error) error {
 	waited := new(pawl.WaitError)
-	if errors.Is(context.Cause(ctx), errNoContact) && errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &waited) {
+	end, _ := ctx.Deadline() // a connection may notice it before the context does
+	if errors.Is(err, context.DeadlineExceeded) && time.Until(end) < time.Second && !errors.As(err, &waited) {
 		return engine(fmt.Errorf("no answer in %v: %w", requestTimeout, err))
 	}
 	return err

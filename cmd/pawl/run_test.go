@@ -133,10 +133,28 @@ func TestEnvironment(t *testing.T) {
 
 func TestDefaultStore(t *testing.T) {
 	b := newBundle(t)
-	b.vars = []string{"PAWL_STORE=", "XDG_STATE_HOME=" + b.dir}
+	b.vars = []string{"XDG_STATE_HOME=" + b.dir}
 	b.run("run", "x", "true").Want(0)
 	if info, err := os.Stat(b.dir + "/pawl"); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder: %v, %v", info, err)
+	}
+}
+
+// A variable that was not set must not lock in a folder what is to be locked on a
+// server.
+func TestEmptyStore(t *testing.T) {
+	b := newBundle(t)
+	for _, args := range []string{"--store= run x true", "--store= show x", "--store= doctor", "--store= latch wait --count 2 x"} {
+		if p := b.run(fields(args)...).Want(64); !strings.Contains(p.Err.String(), "--store is empty") {
+			t.Errorf("%s: %s", args, p.Err)
+		}
+	}
+	b.vars = []string{"PAWL_STORE=", "XDG_STATE_HOME=" + b.dir}
+	if p := b.run("run", "x", "true").Want(64); !strings.Contains(p.Err.String(), "PAWL_STORE is empty") {
+		t.Error(p.Err)
+	}
+	if _, err := os.Stat(b.dir + "/pawl"); !os.IsNotExist(err) {
+		t.Errorf("the folder: %v", err)
 	}
 }
 

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pawl-go/pawl/internal/proctest"
 )
 
 // Run collects every child of its process and changes how it takes signals, so
@@ -41,6 +43,7 @@ func TestMain(m *testing.M) {
 	case "front":
 		os.Exit(front())
 	}
+	proctest.Signals()
 	os.Exit(m.Run())
 }
 

@@ -1,5 +1,8 @@
-// Package synchronizers tests each synchronizer on every store, and the classic
-// problems with processes of their own.
+//go:build unix
+
+// Package synchronizers tests each synchronizer on every store: in clients of one
+// process that are cut off, and in the classic problems with processes of their
+// own that are killed.
 package synchronizers
 
 import (
@@ -13,84 +16,104 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
-	"github.com/pawl-go/pawl/etcdstore"
-	"github.com/pawl-go/pawl/filestore"
 	"github.com/pawl-go/pawl/integration/servers"
 	"github.com/pawl-go/pawl/memstore"
-	"github.com/pawl-go/pawl/mysqlstore"
-	"github.com/pawl-go/pawl/mysqlstore/mysql"
-	"github.com/pawl-go/pawl/pgstore"
-	"github.com/pawl-go/pawl/pgstore/pgx"
-	"github.com/pawl-go/pawl/redisstore/rueidis"
-	"github.com/pawl-go/pawl/zkstore"
 )
 
 // opener opens a store as another process would.
 type opener func() (driver.Store, error)
 
-// engine is a kind of store. start starts what it needs.
+// engine is a kind of store.
 type engine struct {
-	name  string
-	start func(*testing.T) opener
+	name string
+	// start starts what it needs, and answers its URL. Nil: it is in the memory of
+	// one process.
+	start func(*testing.T) string
+	// late is how much longer than its TTL a claim of the dead may live.
+	late time.Duration
+	// prompt: the claims of a process that dies end with it.
+	prompt bool
+	// slow: each change is a write to a disk, and each process needs more.
+	slow bool
 }
 
 var engines = []engine{
-	{"memory", func(*testing.T) opener {
-		s := memstore.New()
-		return func() (driver.Store, error) { return unclosed{s}, nil }
+	{name: "memory"},
+	{name: "folder", prompt: true, start: func(t *testing.T) string { return "file://" + filepath.Join(t.TempDir(), "store") }},
+	{name: "redis", start: func(t *testing.T) string { return servers.RunRedis(t, servers.RedisOptions{}).URL() }},
+	{name: "etcd", slow: true, late: 2 * time.Second, start: func(t *testing.T) string { return servers.RunEtcd(t, servers.EtcdOptions{}).URL() }},
+	{name: "zookeeper", slow: true, late: 3 * time.Second, start: func(t *testing.T) string {
+		return servers.RunZooKeeper(t, servers.ZooKeeperOptions{}).URL()
 	}},
-	{"folder", func(t *testing.T) opener {
-		dir := filepath.Join(t.TempDir(), "store")
-		return func() (driver.Store, error) { return filestore.Open(dir) }
+	{name: "postgres", slow: true, start: func(t *testing.T) string {
+		return servers.RunPostgres(t, servers.PostgresOptions{Args: []string{"-c", "max_connections=600"}}).URL() + "&create=true"
 	}},
-	{"redis", func(t *testing.T) opener {
-		r := servers.RunRedis(t, servers.RedisOptions{})
-		return func() (driver.Store, error) { return rueidis.Open(r.URL(), nil) }
+	{name: "mysql", slow: true, start: func(t *testing.T) string {
+		return servers.RunMariaDB(t, servers.MariaDBOptions{Args: []string{"--max-connections=600"}}).URL() + "?create=true"
 	}},
-	{"etcd", func(t *testing.T) opener {
-		e := servers.RunEtcd(t, servers.EtcdOptions{})
-		return func() (driver.Store, error) { return etcdstore.Open(e.URL(), nil) }
-	}},
-	{"zookeeper", func(t *testing.T) opener {
-		z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
-		return func() (driver.Store, error) { return zkstore.Open(z.URL(), nil) }
-	}},
-	{"postgres", func(t *testing.T) opener {
-		p := servers.RunPostgres(t, servers.PostgresOptions{})
-		return func() (driver.Store, error) { return pgx.Open(p.URL(), &pgstore.Options{Create: true}) }
-	}},
-	{"mysql", func(t *testing.T) opener {
-		m := servers.RunMariaDB(t, servers.MariaDBOptions{})
-		return func() (driver.Store, error) { return mysql.Open(m.URL(), &mysqlstore.Options{Create: true}) }
-	}},
+}
+
+// inClients are the tests whose clients are in this process.
+var inClients = []struct {
+	name string
+	test func(*group)
+}{
+	{"Barrier broken", testBrokenBarrier}, {"Election", testElection}, {"Once crash", testOnceCrash}, {"Semaphore crash", testSemaphoreCrash},
+	{"RWMutex", testRWMutex}, {"RWMutex shared locally", testSharedLocally}, {"RWMutex of two processes", testReadersAndWriters},
+	{"Semaphore", testSemaphore}, {"Semaphore limit", testSetLimit}, {"Latch", testLatch}, {"Barrier", testBarrier},
+	{"LockAll", testLockAll}, {"Once", testOnce}, {"Wanted", testWanted}, {"Release", testRelease},
+}
+
+// inProcesses are those whose clients are processes; with the TTL of their locks.
+var inProcesses = []struct {
+	name string
+	ttl  time.Duration
+	test func(*crowd)
+}{
+	{"Semaphore", 4 * time.Second, testPermitsOfTheKilled},
+	{"Election", short, testLeadersAreKilled},
+	{"Once", short, testRunnersAreKilled},
+	{"Barrier", 15 * time.Second, testGenerations},
+	{"LockAll", 3 * time.Second, testSetsOfTheKilled},
+	{"Wanted", short, testGivingWay},
+	{"Latch", 10 * time.Second, testCounting},
+	{"RWMutex", 10 * time.Second, testTornFile},
+	{"Barrier broken", short, testStranded},
+}
+
+func TestSynchronizers(t *testing.T) {
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			var url string
+			memory := memstore.New()
+			open := func() (driver.Store, error) { return unclosed{memory}, nil }
+			if e.start != nil {
+				url = e.start(t)
+				open = func() (driver.Store, error) { return openURL(url) }
+				for _, in := range inProcesses {
+					t.Run("processes/"+in.name, func(t *testing.T) {
+						t.Parallel()
+						in.test(newCrowd(t, e, url, in.ttl))
+					})
+				}
+			}
+			for _, in := range inClients {
+				t.Run("clients/"+in.name, func(t *testing.T) {
+					t.Parallel()
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					in.test(&group{T: t, ctx: ctx, open: open, name: in.name})
+				})
+			}
+		})
+	}
 }
 
 // unclosed is a store that several clients share.
 type unclosed struct{ driver.Store }
 
 func (unclosed) Close() error { return nil }
-
-func TestSynchronizers(t *testing.T) {
-	for _, e := range engines {
-		t.Run(e.name, func(t *testing.T) {
-			t.Parallel()
-			open := e.start(t)
-			for name, test := range map[string]func(*group){
-				"RWMutex": testRWMutex, "RWMutex shared locally": testSharedLocally, "RWMutex of two processes": testReadersAndWriters,
-				"Semaphore": testSemaphore, "Semaphore limit": testSetLimit, "Semaphore crash": testSemaphoreCrash,
-				"Election": testElection, "Latch": testLatch, "Barrier": testBarrier, "Barrier broken": testBrokenBarrier,
-				"LockAll": testLockAll, "Once": testOnce, "Once crash": testOnceCrash, "Wanted": testWanted, "Release": testRelease,
-			} {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					ctx, cancel := context.WithTimeout(t.Context(), patience)
-					defer cancel()
-					test(&group{T: t, ctx: ctx, open: open, name: name})
-				})
-			}
-		})
-	}
-}
 
 const (
 	// patience is how long a test may take where others use the machine.

@@ -10,13 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
-	"testing"
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/integration/servers"
-	"github.com/pawl-go/pawl/internal/proctest"
 )
 
 const parties = 4
@@ -58,43 +54,32 @@ func (w *worker) barrier() error {
 }
 
 // A barrier of 4 processes: none runs ahead.
-func TestGenerations(t *testing.T) {
-	onStores(t, 15*time.Second, func(c *crowd) {
-		const generations = 1000
-		began := time.Now()
-		var all []*proctest.Process
-		for range parties {
-			all = append(all, c.start("barrier", fmt.Sprintf("GENERATIONS=%d", generations)))
-		}
-		// A folder takes its time: they must get on, however slowly.
-		for n := generations / 10; n < generations; n += generations / 10 {
-			proctest.Eventually(c, func() bool {
-				for _, p := range all {
-					if failed := p.Printed(); failed != "" {
-						c.Fatal(failed)
-					}
-				}
-				return c.generation() >= n
-			}, "they do not come to generation %d", n)
-		}
-		for _, p := range all {
-			p.Want(0)
-		}
-		c.Logf("%d generations in %v", generations, time.Since(began).Round(time.Millisecond))
-		indexes := make([][]int64, generations)
-		for _, log := range c.logs() {
-			for _, e := range log {
-				if e.what == "passed" {
-					indexes[e.values[0]-1] = append(indexes[e.values[0]-1], e.values[1])
-				}
+func testGenerations(c *crowd) {
+	generations := c.sized(1000, 150)
+	began := time.Now()
+	for range parties {
+		c.start("barrier", fmt.Sprintf("GENERATIONS=%d", generations))
+	}
+	// A folder takes its time: they must get on, however slowly.
+	for n := generations / 10; n < generations; n += generations / 10 {
+		c.eventually(func() bool { return c.generation() >= n }, "they do not come to generation %d", n)
+	}
+	c.end()
+	c.Logf("%d generations in %v", generations, time.Since(began).Round(time.Millisecond))
+	indexes := make([][]int64, generations)
+	for _, log := range c.logs() {
+		for _, e := range log {
+			if e.what == "passed" {
+				indexes[e.values[0]-1] = append(indexes[e.values[0]-1], e.values[1])
 			}
 		}
-		for n, got := range indexes {
-			if slices.Sort(got); !slices.Equal(got, []int64{0, 1, 2, 3}) {
-				c.Fatalf("generation %d: indexes %v", n+1, got)
-			}
+	}
+	for n, got := range indexes {
+		if slices.Sort(got); !slices.Equal(got, []int64{0, 1, 2, 3}) {
+			c.Fatalf("generation %d: indexes %v", n+1, got)
 		}
-	})
+	}
+	c.free("barrier")
 }
 
 // generation answers where the first party of the barrier is.
@@ -106,83 +91,60 @@ func (c *crowd) generation() int {
 	return int(binary.BigEndian.Uint64(text))
 }
 
-// count counts parties down, some of them twice.
-func (w *worker) count() error {
-	from, _ := strconv.Atoi(os.Getenv("FROM"))
-	to, err := strconv.Atoi(os.Getenv("TO"))
-	if err != nil {
+// meet waits for the others once.
+func (w *worker) meet() error {
+	switch _, err := w.client.Barrier("stranded", parties).Wait(w); {
+	case err == nil:
+		w.note("passed")
+	case errors.Is(err, pawl.ErrBroken):
+		w.note("broken")
+	default:
 		return err
-	}
-	for n := from; n < to; n++ {
-		party, times := "", 1
-		if n%2 == 0 {
-			party, times = fmt.Sprint("party ", n), 2
-		}
-		for range times {
-			left, err := w.client.Latch("latch", 100).CountDown(w, party)
-			if err != nil {
-				return err
-			}
-			w.note("left", left)
-		}
 	}
 	return nil
 }
 
-// A latch of 100, counted down over a network that loses replies, opens at 0
-// exactly.
-func TestLatchWithLostReplies(t *testing.T) {
-	r := servers.RunRedis(t, servers.RedisOptions{})
-	direct := newCrowd(t, r.URL(), 10*time.Second)
-	proxy := servers.RunProxy(t, r.Addr())
-	lossy := newCrowd(t, "redis://"+proxy.Addr(), 2*time.Second)
-
-	stop, lost := make(chan struct{}), 0
-	var losing sync.WaitGroup
-	losing.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(60 * time.Millisecond):
-			}
-			proxy.Swallow(false, true)
-			time.Sleep(30 * time.Millisecond)
-			proxy.Drop()
-			lost++
+// One that waits for the others is killed: they are told, and do not go on
+// without it. After a reset those who come then do.
+func testStranded(c *crowd) {
+	b := c.client.Barrier("stranded", parties)
+	for range parties - 1 {
+		c.start("meet")
+	}
+	waiting := func() int {
+		n, err := b.Waiting(c.Context())
+		if err != nil {
+			c.Fatal(err)
 		}
-	})
-	defer func() { close(stop); losing.Wait(); t.Logf("%d times replies were lost", lost) }()
-
-	latch := direct.client.Latch("latch", 100)
-	opened := make(chan error, 1)
-	go func() { opened <- latch.Wait(t.Context()) }()
-	count := func(from, to int) *proctest.Process {
-		return lossy.start("count", fmt.Sprintf("FROM=%d", from), fmt.Sprintf("TO=%d", to))
+		return n
 	}
-	var all []*proctest.Process
-	for i := range 9 {
-		all = append(all, count(11*i, 11*(i+1)))
+	c.eventually(func() bool { return waiting() == parties-1 }, "they do not wait")
+	c.kill(0)
+	c.end()
+	for _, log := range c.logs()[1:] {
+		if len(log) != 1 || log[0].what != "broken" {
+			c.Fatalf("one was killed, and another noted %+v", log)
+		}
+		took, most := log[0].at-c.killed[0].at, c.ttl+c.engine.late+time.Second
+		c.Logf("told %v after the kill (at the most: %v)", took.Round(time.Millisecond), most)
+		if took > most+10*time.Second { // 10s for a machine with more to do
+			c.Errorf("told %v after the kill", took)
+		}
 	}
-	for _, p := range all {
-		p.Want(0)
+	if err := b.Reset(c.Context()); err != nil {
+		c.Fatal(err)
 	}
-	if left, err := latch.Count(t.Context()); left != 1 || err != nil {
-		t.Fatalf("after 99 parties %d are missing: %v", left, err)
+	for range parties - 1 {
+		c.start("meet")
 	}
-	select {
-	case err := <-opened:
-		t.Fatalf("open with one missing: %v", err)
-	case <-time.After(300 * time.Millisecond):
+	c.eventually(func() bool { return waiting() == parties-1 }, "after a reset they do not wait")
+	if n := c.noted("passed"); n > 0 {
+		c.Errorf("with one missing %d went on", n)
 	}
-	count(99, 100).Want(0)
-	if err := <-opened; err != nil {
-		t.Error(err)
+	c.start("meet")
+	c.end()
+	if n := c.noted("passed"); n != parties {
+		c.Errorf("%d of %d went on", n, parties)
 	}
-	if left, err := latch.CountDown(t.Context(), "one too many"); left != 0 || err != nil {
-		t.Errorf("%d are missing from an open latch: %v", left, err)
-	}
-	if _, err := direct.client.Latch("latch", 99).Count(t.Context()); !errors.Is(err, pawl.ErrMismatch) {
-		t.Error(err)
-	}
+	c.free("stranded")
 }

@@ -6,18 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
-	"github.com/pawl-go/pawl/internal/proctest"
 )
 
 const permits = 5
@@ -38,7 +37,10 @@ func (w *worker) permit() error {
 			w.note("excess", lease.Token())
 		} else {
 			w.note("holds")
-			time.Sleep(time.Duration(1+rand.IntN(20)) * time.Millisecond)
+			time.Sleep(time.Duration(20+rand.IntN(60)) * time.Millisecond)
+			for !w.has("begin") && !w.stop() {
+				time.Sleep(5 * time.Millisecond)
+			}
 			slot.Close()
 		}
 		if err := lease.Unlock(w); err != nil {
@@ -83,85 +85,91 @@ func (w *worker) slot() (*os.File, error) {
 	}
 }
 
-// 50 processes share 5 permits, and are killed at random.
-func TestPermitsOfTheKilled(t *testing.T) {
-	onStores(t, 4*time.Second, func(c *crowd) {
-		const all, kills = 50, 20
-		if strings.HasPrefix(c.url, "file:") {
-			c.ttl = pawl.DefaultTTL // the claims of the killed need not run out there
+// Many processes share 5 permits, and are killed at random.
+func testPermitsOfTheKilled(c *crowd) {
+	all, kills := c.sized(50, 14), c.sized(20, 6)
+	if c.engine.prompt {
+		c.ttl = pawl.DefaultTTL // the claims of the killed need not run out there
+	}
+	c.write("killed", "")
+	for len(c.living) < all {
+		for range min(10, all-len(c.living)) { // more at once take too long to connect
+			c.start("permit")
 		}
-		c.write("killed", "")
-		living := make(map[int]*proctest.Process)
-		for len(living) < all {
-			for range 10 { // more at once take too long to connect
-				p := c.start("permit")
-				living[p.Process.Pid] = p
-			}
-			proctest.Eventually(c, func() bool { return c.noted("holds") >= len(living)/2 }, "they get no permits")
+		c.eventually(func() bool { return c.claims("permits") == len(c.living) }, "not all of them queue up")
+	}
+	c.eventually(func() bool { return c.noted("holds") == permits }, "they get no permits")
+	time.Sleep(2 * moment)
+	if n := c.noted("holds"); n != permits && c.lost() == 0 {
+		c.Errorf("%d of %d permits are out", n, permits)
+	}
+	c.write("begin", "")
+	c.eventually(func() bool { return c.noted("holds") == all }, "not all get a permit")
+	killed := ""
+	for range kills {
+		numbers := slices.Collect(maps.Keys(c.living))
+		victim := numbers[rand.IntN(len(numbers))]
+		// Rather one that holds.
+		if n, ok := c.holder("permits"); ok && rand.IntN(3) > 0 {
+			victim = n
 		}
-		proctest.Eventually(c, func() bool { return c.noted("holds") == all }, "not all get a permit")
-		killed := ""
-		for range kills {
-			pids := make([]int, 0, len(living))
-			for pid := range living {
-				pids = append(pids, pid)
-			}
-			// Rather one that holds.
-			if q, err := c.client.Inspect(c.Context(), "permits"); err == nil && rand.IntN(3) > 0 {
-				for _, e := range q.Claims {
-					if e.State == driver.Holding && living[e.Owner.PID] != nil {
-						pids = []int{e.Owner.PID}
-					}
-				}
-			}
-			pid := pids[rand.IntN(len(pids))]
-			killed += strconv.Itoa(pid) + "\n"
-			c.write("killed.new", killed)
-			if err := os.Rename(c.dir+"/killed.new", c.dir+"/killed"); err != nil {
-				c.Fatal(err)
-			}
-			living[pid].Process.Kill()
-			living[pid].Status()
-			delete(living, pid)
-			time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
+		killed += strconv.Itoa(c.living[victim].Process.Pid) + "\n"
+		c.write("killed.new", killed)
+		if err := os.Rename(c.dir+"/killed.new", c.dir+"/killed"); err != nil {
+			c.Fatal(err)
 		}
-		c.write("stop", "")
-		for _, p := range living {
-			p.Want(0)
-		}
-		var holds int
-		var lost, excess []entry
-		for _, log := range c.logs() {
-			for _, e := range log {
-				switch e.what {
-				case "holds":
-					holds++
-				case "lost":
-					lost = append(lost, e)
-				case "excess":
-					excess = append(excess, e)
-				}
+		c.kill(victim)
+		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
+	}
+	c.write("stop", "")
+	c.end()
+	var holds int
+	var excess []entry
+	for _, log := range c.logs() {
+		for _, e := range log {
+			switch e.what {
+			case "holds":
+				holds++
+			case "excess":
+				excess = append(excess, e)
 			}
 		}
-		c.Logf("%d holds", holds)
-		switch {
-		case len(lost) > 0: // by a machine that stood still for a TTL; they were told
-			c.Logf("leases were lost %d times, which allows for more holders: %d times; at first: %s", len(lost), len(excess), lost[0].line)
-		case len(excess) > 0:
-			c.Errorf("%d times more than %d held, first %+v", len(excess), permits, excess[0])
-		}
+	}
+	c.Logf("%d holds", holds)
+	switch lost := c.lost(); {
+	case lost > 0:
+		c.Logf("leases were lost %d times, which allows for more holders: %d times", lost, len(excess))
+	case len(excess) > 0:
+		c.Errorf("%d times more than %d held, first %+v", len(excess), permits, excess[0])
+	}
 
-		ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
-		defer cancel()
-		back, err := c.client.Semaphore("permits", permits).Acquire(ctx, permits)
-		if err != nil {
-			c.Fatalf("not all permits came back: %v", err)
+	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
+	defer cancel()
+	back, err := c.client.Semaphore("permits", permits).Acquire(ctx, permits)
+	if err != nil {
+		c.Fatalf("not all permits came back: %v", err)
+	}
+	if err := back.Unlock(ctx); err != nil {
+		c.Error(err)
+	}
+	if n := c.claims("permits"); n > 0 {
+		c.Errorf("%d claims are left", n)
+	}
+}
+
+// holder answers a worker that lives and holds the name.
+func (c *crowd) holder(name string) (number int, ok bool) {
+	c.Helper()
+	q, err := c.client.Inspect(c.Context(), name)
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, e := range q.Claims {
+		for n, p := range c.living {
+			if e.State == driver.Holding && e.Owner.PID == p.Process.Pid {
+				return n, true
+			}
 		}
-		if err := back.Unlock(ctx); err != nil {
-			c.Error(err)
-		}
-		if q, err := c.client.Inspect(ctx, "permits"); err != nil || len(q.Claims) > 0 {
-			c.Errorf("left behind: %+v, %v", q, err)
-		}
-	})
+	}
+	return 0, false
 }

@@ -6,7 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net/url"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,11 +17,14 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/etcdstore"
 	"github.com/pawl-go/pawl/filestore"
-	"github.com/pawl-go/pawl/integration/servers"
 	"github.com/pawl-go/pawl/internal/clock"
 	"github.com/pawl-go/pawl/internal/proctest"
+	"github.com/pawl-go/pawl/mysqlstore/mysql"
+	"github.com/pawl-go/pawl/pgstore/pgx"
 	"github.com/pawl-go/pawl/redisstore/rueidis"
+	"github.com/pawl-go/pawl/zkstore"
 )
 
 // The tests run this program again as their workers.
@@ -43,8 +46,9 @@ func TestMain(m *testing.M) {
 }
 
 var workers = map[string]func(*worker) error{
-	"read": (*worker).read, "write": (*worker).write, "permit": (*worker).permit,
-	"barrier": (*worker).barrier, "count": (*worker).count, "lead": (*worker).lead,
+	"read": (*worker).read, "write": (*worker).write, "permit": (*worker).permit, "lead": (*worker).lead,
+	"barrier": (*worker).barrier, "meet": (*worker).meet, "count": (*worker).count,
+	"sets": (*worker).sets, "once": (*worker).once, "giveway": (*worker).giveWay,
 }
 
 // worker is a process that a test has started.
@@ -86,14 +90,21 @@ func (w *worker) run(work func(*worker) error) (err error) {
 }
 
 func openURL(raw string) (driver.Store, error) {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return nil, err
+	switch scheme, rest, _ := strings.Cut(raw, "://"); scheme {
+	case "file":
+		return filestore.Open(rest)
+	case "redis":
+		return rueidis.Open(raw, nil)
+	case "etcd":
+		return etcdstore.Open(raw, nil)
+	case "zk":
+		return zkstore.Open(raw, nil)
+	case "postgres":
+		return pgx.Open(raw, nil)
+	case "mysql":
+		return mysql.Open(raw, nil)
 	}
-	if u.Scheme == "file" {
-		return filestore.Open(u.Path)
-	}
-	return rueidis.Open(raw, nil)
+	return nil, fmt.Errorf("no engine: %s", raw)
 }
 
 func (w *worker) path(name string) string { return filepath.Join(w.dir, name) }
@@ -108,9 +119,12 @@ func (w *worker) note(what string, values ...any) {
 }
 
 // stop tells whether the test has had enough.
-func (w *worker) stop() bool {
-	_, err := os.Stat(w.path("stop"))
-	return err == nil || w.Err() != nil
+func (w *worker) stop() bool { return w.has("stop") || w.Err() != nil }
+
+// has tells whether the test has made that file.
+func (w *worker) has(name string) bool {
+	_, err := os.Stat(w.path(name))
+	return err == nil
 }
 
 func (w *worker) observe(e pawl.Event) {
@@ -125,27 +139,28 @@ func (w *worker) observe(e pawl.Event) {
 // crowd is the workers of a test, on one store.
 type crowd struct {
 	*testing.T
+	engine   engine
 	url, dir string
 	ttl      time.Duration
 	client   *pawl.Client // the test's own
-	started  int
+	clock    clock.Machine
+	noticed  []notes                   // of each worker
+	living   map[int]*proctest.Process // by number
+	killed   []kill
 }
 
-// onStores runs a test on Redis and on a folder.
-func onStores(t *testing.T, ttl time.Duration, test func(*crowd)) {
-	for _, name := range []string{"redis", "folder"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := "file://" + filepath.Join(t.TempDir(), "store")
-			if name == "redis" {
-				url = servers.RunRedis(t, servers.RedisOptions{}).URL()
-			}
-			test(newCrowd(t, url, ttl))
-		})
+// kill is the death of a worker.
+type kill struct {
+	worker int
+	at     time.Duration
+}
+
+func newCrowd(t *testing.T, e engine, url string, ttl time.Duration) *crowd {
+	t.Helper()
+	machine, err := clock.Open()
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-func newCrowd(t *testing.T, url string, ttl time.Duration) *crowd {
 	store, err := openURL(url)
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +170,15 @@ func newCrowd(t *testing.T, url string, ttl time.Duration) *crowd {
 		c.Close(context.Background())
 		store.Close()
 	})
-	return &crowd{t, url, t.TempDir(), ttl, c, 0}
+	return &crowd{T: t, engine: e, url: url, dir: t.TempDir(), ttl: ttl, client: c, clock: machine, living: make(map[int]*proctest.Process)}
+}
+
+// sized is how many of something there are on an engine, on a slow one.
+func (c *crowd) sized(n, slow int) int {
+	if c.engine.slow {
+		return slow
+	}
+	return n
 }
 
 // start starts a worker; it is killed at the end of the test.
@@ -165,11 +188,83 @@ func (c *crowd) start(work string, vars ...string) *proctest.Process {
 	if err != nil {
 		c.Fatal(err)
 	}
+	number := len(c.noticed)
 	p := proctest.Command(c, self)
-	p.Env = slices.Concat(os.Environ(), []string{"WORKER=" + work, "URL=" + c.url, "DIR=" + c.dir, "TTL=" + c.ttl.String(), fmt.Sprintf("NUMBER=%d", c.started)}, vars)
-	c.started++
+	p.Env = slices.Concat(os.Environ(), []string{
+		"WORKER=" + work, "URL=" + c.url, "DIR=" + c.dir, "TTL=" + c.ttl.String(), fmt.Sprintf("NUMBER=%d", number),
+		"GORACE=atexit_sleep_ms=0 " + os.Getenv("GORACE"), // else each takes a second to end
+	}, vars)
+	c.noticed = append(c.noticed, notes{})
+	c.living[number] = p
 	p.Start()
 	return p
+}
+
+// kill kills a worker (SIGKILL), and answers when it is dead.
+func (c *crowd) kill(number int) {
+	c.Helper()
+	p := c.living[number]
+	delete(c.living, number)
+	c.killed = append(c.killed, kill{number, c.clock.Now()})
+	p.Process.Kill()
+	p.Status()
+}
+
+// end waits for the workers that live; none may have failed.
+func (c *crowd) end() {
+	c.Helper()
+	for _, p := range c.living {
+		p.Want(0)
+	}
+	clear(c.living)
+}
+
+// eventually waits until ok. It fails at once if a worker does.
+func (c *crowd) eventually(ok func() bool, format string, args ...any) {
+	c.Helper()
+	proctest.Eventually(c, func() bool {
+		for n, p := range c.living {
+			if text := p.Printed(); text != "" {
+				c.Fatalf("%d: %s", n, text)
+			}
+		}
+		return ok()
+	}, format, args...)
+}
+
+// free checks that nothing is left of the names, once the claims of the dead are
+// over.
+func (c *crowd) free(names ...string) {
+	c.Helper()
+	for _, name := range names {
+		c.eventually(func() bool { return c.claims(name) == 0 }, "something is left of %q", name)
+	}
+}
+
+// claims answers how many claims there are on a name.
+func (c *crowd) claims(name string) int {
+	c.Helper()
+	q, err := c.client.Inspect(c.Context(), name)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return len(q.Claims)
+}
+
+// lost answers how often workers were told that they had lost a lease, as happens
+// on a machine that stands still for a TTL: then others hold beside them.
+func (c *crowd) lost() (n int) {
+	c.Helper()
+	for _, log := range c.logs() {
+		for _, e := range log {
+			if e.what == "lost" {
+				if n++; n == 1 {
+					c.Logf("at first: %d %s", e.worker, e.line)
+				}
+			}
+		}
+	}
+	return n
 }
 
 func (c *crowd) write(name, text string) {
@@ -188,34 +283,58 @@ type entry struct {
 	line   string
 }
 
+// notes is what was read of a worker's log.
+type notes struct {
+	all []entry
+	end int64
+}
+
 // logs answers what the workers have noted, each in its order.
 func (c *crowd) logs() (all [][]entry) {
 	c.Helper()
-	for n := range c.started {
-		var log []entry
-		text, err := os.ReadFile(filepath.Join(c.dir, fmt.Sprintf("log.%d", n)))
-		if err != nil && !os.IsNotExist(err) {
+	for n := range c.noticed {
+		if err := c.noticed[n].read(n, filepath.Join(c.dir, fmt.Sprintf("log.%d", n))); err != nil {
 			c.Fatal(err)
 		}
-		for line := range strings.Lines(string(text)) {
-			if !strings.HasSuffix(line, "\n") {
-				break // it is being written
-			}
-			fields := strings.Fields(line)
-			at, err := strconv.ParseInt(fields[0], 10, 64)
-			if err != nil || len(fields) < 2 {
-				c.Fatalf("log of %d: %q", n, line)
-			}
-			e := entry{worker: n, at: time.Duration(at), what: fields[1], line: line}
-			for _, f := range fields[2:] {
-				v, _ := strconv.ParseInt(f, 10, 64)
-				e.values = append(e.values, v)
-			}
-			log = append(log, e)
-		}
-		all = append(all, log)
+		all = append(all, c.noticed[n].all)
 	}
 	return all
+}
+
+// read reads what has come since.
+func (l *notes) read(worker int, path string) error {
+	f, err := os.Open(path)
+	if os.IsNotExist(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Seek(l.end, io.SeekStart); err != nil {
+		return err
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasSuffix(line, "\n") {
+			break // it is being written
+		}
+		l.end += int64(len(line))
+		fields := strings.Fields(line)
+		at, err := strconv.ParseInt(fields[0], 10, 64)
+		if err != nil || len(fields) < 2 {
+			return fmt.Errorf("log of %d: %q", worker, line)
+		}
+		e := entry{worker: worker, at: time.Duration(at), what: fields[1], line: line}
+		for _, f := range fields[2:] {
+			v, _ := strconv.ParseInt(f, 10, 64)
+			e.values = append(e.values, v)
+		}
+		l.all = append(l.all, e)
+	}
+	return nil
 }
 
 // noted answers how many workers have noted it.

@@ -1,0 +1,77 @@
+//go:build unix
+
+package synchronizers
+
+import "time"
+
+// giveWay holds until another one wants to.
+func (w *worker) giveWay() error {
+	for !w.stop() {
+		l, err := w.client.Mutex("wanted").Lock(w)
+		if err != nil {
+			return err
+		}
+		w.reign(0, l, func() bool {
+			select {
+			case <-l.Wanted():
+				return true
+			default:
+				return w.stop()
+			}
+		})
+		if err := l.Unlock(w); err != nil {
+			w.note("lost", err)
+		}
+	}
+	return nil
+}
+
+// 3 processes would hold for ever, and give way to each other: they take turns.
+// Some are killed while they hold; the last one gives way when it is asked to.
+func testGivingWay(c *crowd) {
+	const members = 3
+	turns := c.sized(30, 9)
+	for range members {
+		c.start("giveway")
+	}
+	c.eventually(func() bool { return c.noted("leads") == members }, "not all get their turn")
+	before := len(c.terms(0))
+	c.eventually(func() bool { return len(c.terms(0)) > before+turns }, "they do not take turns")
+	all := c.terms(0)[before:]
+	for i := 1; i < len(all); i++ {
+		if all[i].worker == all[i-1].worker && c.lost() == 0 {
+			c.Errorf("%d held again, and others waited: %+v after %+v", all[i].worker, *all[i], *all[i-1])
+		}
+	}
+	for range members - 1 {
+		var victim int
+		before := len(c.terms(0))
+		c.eventually(func() (ok bool) { victim, ok = c.reigns(0, before); return ok }, "nobody holds after a kill")
+		c.kill(victim)
+	}
+	c.eventually(func() bool {
+		_, ok := c.reigns(0, 0)
+		return ok && c.claims("wanted") == 1
+	}, "the last one does not hold alone")
+	alone := len(c.terms(0))
+	var asked time.Time
+	asks := 0
+	c.eventually(func() bool {
+		if time.Since(asked) > 5*time.Second { // it is a hint, and may be lost
+			if asked, asks = time.Now(), asks+1; asks > 3 {
+				c.Fatal("asked 3 times, the last one does not give way")
+			}
+			if err := c.client.Ask(c.Context(), "wanted"); err != nil {
+				c.Fatal(err)
+			}
+		}
+		return len(c.terms(0)) > alone
+	}, "asked, the last one does not give way")
+	c.write("stop", "")
+	c.end()
+	all = c.terms(0)
+	c.checkTerms(all)
+	c.checkKills(all)
+	c.Logf("%d turns", len(all))
+	c.free("wanted")
+}

@@ -27,6 +27,7 @@ func testMain(m *testing.M) int {
 	if !given("test.parallel") {
 		flag.Set("test.parallel", "4") // they mostly wait
 	}
+	proctest.Signals()
 	path, remove, err := proctest.Build("../../cmd/pawl")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -8,15 +8,27 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
 
 // patience is how long anything may take on a machine that has more to do.
 const patience = time.Minute
+
+// Signals lets the programs that tests start have the signals which this process
+// was started to ignore, as by nohup or in a shell's background.
+func Signals() {
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig) // what is caught is not inherited
+		}
+	}
+}
 
 // Build builds the Go program in the folder source, and answers its path and a
 // function that removes it.

@@ -32,6 +32,7 @@ type crew struct {
 	done   map[string]int // increments, by client
 	lost   int
 	news   chan struct{} // closed with the next increment
+	drawn  int64         // the latest token of a name that is free
 	over   bool
 	began  time.Time
 }
@@ -158,6 +159,23 @@ func (cr *crew) goOn(n int, who ...string) {
 		case <-ctx.Done():
 			cr.Fatalf("%v do not go on", rest)
 		}
+	}
+}
+
+// draw takes a lock that nobody else wants: where nothing is kept of a name that is
+// free, its tokens rise all the same.
+func (cr *crew) draw(c *pawl.Client) {
+	cr.Helper()
+	lease, err := c.Mutex("free").Lock(cr.ctx)
+	if err != nil {
+		cr.Fatal(err)
+	}
+	if lease.Token() <= cr.drawn {
+		cr.Errorf("token %d after %d", lease.Token(), cr.drawn)
+	}
+	cr.drawn = lease.Token()
+	if err := lease.Unlock(cr.ctx); err != nil {
+		cr.Error(err)
 	}
 }
 

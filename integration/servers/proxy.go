@@ -5,11 +5,13 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Proxy stands between a client and a server, and swallows what it is told to.
 type Proxy struct {
 	target   string
+	patience time.Duration // with a server that does not listen yet
 	listener net.Listener
 
 	mu       sync.Mutex
@@ -25,11 +27,16 @@ type Proxy struct {
 // RunProxy starts a proxy in front of the server at addr for the test.
 func RunProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
+	return runProxy(t, addr, 0)
+}
+
+func runProxy(t testing.TB, addr string, patience time.Duration) *Proxy {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{target: addr, listener: l, conns: make(map[net.Conn]net.Conn), said: make(map[net.Conn][]byte)}
+	p := &Proxy{target: addr, patience: patience, listener: l, conns: make(map[net.Conn]net.Conn), said: make(map[net.Conn][]byte)}
 	p.work.Go(p.accept)
 	t.Cleanup(func() {
 		l.Close()
@@ -104,7 +111,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", p.target)
+		server, err := p.dial()
 		if err != nil || !p.keep(client, server) {
 			client.Close()
 			if err == nil {
@@ -114,6 +121,15 @@ func (p *Proxy) accept() {
 		}
 		p.work.Go(func() { p.copy(server, client, &p.requests) })
 		p.work.Go(func() { p.copy(client, server, &p.replies) })
+	}
+}
+
+func (p *Proxy) dial() (net.Conn, error) {
+	for end := time.Now().Add(p.patience); ; time.Sleep(10 * time.Millisecond) {
+		c, err := net.Dial("tcp", p.target)
+		if err == nil || !time.Now().Before(end) {
+			return c, err
+		}
 	}
 }
 

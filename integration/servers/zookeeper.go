@@ -29,26 +29,24 @@ type ZooKeeperOptions struct {
 	Config []string // further lines, as in "maxSessionTimeout=4000"
 }
 
-// ZooKeeper is a standalone server that was started here.
+// ZooKeeper is a server that was started here: a standalone one, or one of a
+// [ZooKeeperEnsemble].
 type ZooKeeper struct {
 	daemon
-	opts ZooKeeperOptions
+	opts   ZooKeeperOptions
+	number int // in its ensemble, from 1; 0: it has none
 }
 
 // StartZooKeeper starts a server that keeps its data in dir, and answers when it
 // serves.
 func StartZooKeeper(dir string, opts ZooKeeperOptions) (*ZooKeeper, error) {
-	if _, err := exec.LookPath("java"); err != nil {
-		return nil, ErrNoZooKeeper
-	}
-	if _, err := os.Stat(zookeeperJar); err != nil {
-		return nil, ErrNoZooKeeper
+	if err := haveZooKeeper(); err != nil {
+		return nil, err
 	}
 	// The port is free until somebody else takes it: then take another one.
 	var err error
 	for range 5 {
-		z := &ZooKeeper{daemon: daemon{name: "zookeeper", dir: dir}, opts: opts}
-		z.command, z.hello = z.server, z.serves
+		z := newZooKeeper(dir, opts)
 		if z.port, err = freePort(); err != nil {
 			return nil, err
 		}
@@ -60,6 +58,22 @@ func StartZooKeeper(dir string, opts ZooKeeperOptions) (*ZooKeeper, error) {
 		}
 	}
 	return nil, err
+}
+
+func haveZooKeeper() error {
+	if _, err := exec.LookPath("java"); err != nil {
+		return ErrNoZooKeeper
+	}
+	if _, err := os.Stat(zookeeperJar); err != nil {
+		return ErrNoZooKeeper
+	}
+	return nil
+}
+
+func newZooKeeper(dir string, opts ZooKeeperOptions) *ZooKeeper {
+	z := &ZooKeeper{daemon: daemon{name: "zookeeper", dir: dir}, opts: opts}
+	z.command, z.hello = z.server, z.serves
+	return z
 }
 
 // RunZooKeeper starts a server for a test, and stops it at its end.
@@ -89,15 +103,28 @@ func (z *ZooKeeper) configure() error {
 	if err := os.WriteFile(z.config(), []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {
 		return fmt.Errorf("configure zookeeper: %w", err)
 	}
+	if z.number == 0 {
+		return nil // it makes its data folder by itself
+	}
+	if err := os.MkdirAll(z.data(), 0o700); err != nil {
+		return fmt.Errorf("configure zookeeper: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(z.data(), "myid"), []byte(strconv.Itoa(z.number)+"\n"), 0o600); err != nil {
+		return fmt.Errorf("configure zookeeper: %w", err)
+	}
 	return nil
 }
 
-// server makes its data folder by itself.
 func (z *ZooKeeper) server() *exec.Cmd {
+	class := "ZooKeeperServerMain"
+	if z.number != 0 {
+		class = "quorum.QuorumPeerMain"
+	}
 	cmd := exec.Command("java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
 		"-cp", zookeeperJar+":/usr/share/java/slf4j-simple.jar",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-		"org.apache.zookeeper.server.ZooKeeperServerMain", z.config())
+		"-Dzookeeper.fastleader.maxNotificationInterval=500", // ms; else who was cut off is slow to come back
+		"org.apache.zookeeper.server."+class, z.config())
 	cmd.SysProcAttr = dieWithParent()
 	cmd.Dir = z.dir
 	return cmd
@@ -134,6 +161,9 @@ func (z *ZooKeeper) Restart(keep bool) error {
 	if !keep {
 		if err := os.RemoveAll(z.data()); err != nil {
 			return fmt.Errorf("remove the data of zookeeper: %w", err)
+		}
+		if err := z.configure(); err != nil {
+			return err
 		}
 	}
 	return z.start()

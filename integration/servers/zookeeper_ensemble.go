@@ -1,0 +1,139 @@
+package servers
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// ZooKeeperEnsemble is servers that were started here. Each reaches each leader
+// through a proxy of its own, so that one can be cut off. (Elections are talked
+// about directly: who wins them still has to be reached.)
+type ZooKeeperEnsemble struct {
+	Members []*ZooKeeper
+	links   map[[2]int]*Proxy // from a follower to a leader, by their indices
+}
+
+// RunZooKeeperEnsemble starts an ensemble for a test, and stops it at its end. A
+// follower that has not heard of its leader for syncLimit ticks gives it up, and
+// the other way round.
+func RunZooKeeperEnsemble(t testing.TB, members, syncLimit int) *ZooKeeperEnsemble {
+	t.Helper()
+	if err := haveZooKeeper(); err != nil {
+		t.Fatal(err)
+	}
+	// The ports are free until somebody else takes one: then take others.
+	var err error
+	for range 5 {
+		z := &ZooKeeperEnsemble{links: make(map[[2]int]*Proxy)}
+		if err = z.prepare(t, members, syncLimit); err != nil {
+			break
+		}
+		if err = z.start(); err == nil {
+			return z
+		}
+	}
+	t.Fatal(err)
+	return nil
+}
+
+func (z *ZooKeeperEnsemble) prepare(t testing.TB, members, syncLimit int) error {
+	type ports struct{ quorum, election int }
+	all := make([]ports, members)
+	for i := range all {
+		m := newZooKeeper(t.TempDir(), ZooKeeperOptions{})
+		m.number = i + 1
+		z.Members = append(z.Members, m)
+		for _, port := range []*int{&m.port, &all[i].quorum, &all[i].election} {
+			var err error
+			if *port, err = freePort(); err != nil {
+				return err
+			}
+		}
+		t.Cleanup(m.Kill)
+	}
+	for i, m := range z.Members {
+		m.opts.Config = append(m.opts.Config, "initLimit=25", "syncLimit="+strconv.Itoa(syncLimit))
+		for j := range z.Members {
+			quorum := local(all[j].quorum)
+			if i != j {
+				// Who is to lead listens a moment later.
+				p := runProxy(t, quorum, time.Second)
+				z.links[[2]int{i, j}], quorum = p, p.Addr()
+			}
+			m.opts.Config = append(m.opts.Config, fmt.Sprintf("server.%d=%s:%d", j+1, quorum, all[j].election))
+		}
+		if err := m.configure(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start starts all: none serves before a majority is there.
+func (z *ZooKeeperEnsemble) start() error {
+	errs := make([]error, len(z.Members))
+	var work sync.WaitGroup
+	for i, m := range z.Members {
+		work.Go(func() { errs[i] = m.start() })
+	}
+	work.Wait()
+	return errors.Join(errs...)
+}
+
+// URL names some of the servers as pawl's --store does.
+func (z *ZooKeeperEnsemble) URL(members ...int) string {
+	addrs := make([]string, len(members))
+	for i, m := range members {
+		addrs[i] = z.Members[m].Addr()
+	}
+	return "zk://" + strings.Join(addrs, ",")
+}
+
+// Leader answers which server leads by its own word; not is one that is not meant,
+// -1 if any is.
+func (z *ZooKeeperEnsemble) Leader(not int) (int, error) {
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for i, m := range z.Members {
+			if i == not || m.PID() == 0 {
+				continue
+			}
+			if out, err := m.Ask("srvr"); err == nil && strings.Contains(out, "Mode: leader") {
+				return i, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("no server of the ensemble leads; see %s", filepath.Join(z.Members[0].dir, "log"))
+}
+
+// CutOff lets a server follow no other, nor any other it. Clients still reach it.
+func (z *ZooKeeperEnsemble) CutOff(member int) {
+	for link, p := range z.links {
+		if link[0] == member || link[1] == member {
+			p.Cut()
+		}
+	}
+}
+
+// Silence lets a server hear nothing of the others from now on, until it gives
+// them up: it serves what it knows.
+func (z *ZooKeeperEnsemble) Silence(member int) {
+	for link, p := range z.links {
+		if link[0] == member {
+			p.Swallow(false, true)
+		}
+	}
+}
+
+// Reconnect ends what CutOff or Silence has begun.
+func (z *ZooKeeperEnsemble) Reconnect() {
+	for _, p := range z.links {
+		p.Drop()
+		p.Restore()
+	}
+}

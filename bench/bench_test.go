@@ -32,7 +32,7 @@ func TestWholeRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results.json")
 	var out bytes.Buffer
 	err := start(t.Context(), []string{"-rounds", "1", "-time", "100ms", "-procs", "2", "-goroutines", "2", "-waiters", "3",
-		"-held", "300", "-ttl", "900ms", "-peers", "pawl,floor,redsync-5ms", "-json", file}, &out)
+		"-held", "300", "-ttl", "3s", "-peers", "pawl,floor,redsync-5ms", "-json", file}, &out)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}

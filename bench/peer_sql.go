@@ -219,7 +219,16 @@ type pglockHeld struct {
 	lock   *pglock.Lock
 }
 
-func (h pglockHeld) Unlock() error { return h.client.Release(h.lock) }
+// Unlock stops the heartbeat, perhaps in the middle: what that has written then is
+// unknown to Release, which finds another version than it expects. The lock is
+// taken until its lease ends.
+func (h pglockHeld) Unlock() error {
+	err := h.client.Release(h.lock)
+	if errors.Is(err, pglock.ErrLockAlreadyReleased) {
+		return nil
+	}
+	return err
+}
 
 func openPawlPostgres(url string, sent *wire.Counter, ttl time.Duration) (Locker, error) {
 	db, err := openPostgres(url, sent)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -326,7 +327,7 @@ func TestBusy(t *testing.T) {
 func TestTellsForWhomItWaits(t *testing.T) {
 	b := newBundle(t)
 	first := b.hold("x", "--label", "the first")
-	second := b.start("run", "--label", "the second", "x", "sleep", "1.5")
+	second := b.start("run", "--label", "the second", "x", "sh", "-c", "until test -e $D/end; do sleep 0.05; done")
 	proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
 
 	p := b.command("run", "x", "echo", "done")
@@ -342,6 +343,9 @@ func TestTellsForWhomItWaits(t *testing.T) {
 	first.Process.Signal(syscall.SIGTERM)
 	p.Await(fmt.Sprintf(`held by "the second" (process %d`, second.Process.Pid))
 	p.Await("you are the next")
+	if err := os.WriteFile(b.dir+"/end", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	p.Await("done")
 	p.Want(0)
 }
@@ -371,13 +375,18 @@ func TestCtrlCEndsTheScript(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			go io.Copy(p.Out, tty) // ends with the terminal
+			var shown atomic.Bool
+			go func() {
+				io.Copy(p.Out, tty) // ends with the terminal
+				shown.Store(true)
+			}()
 			t.Cleanup(func() { p.Process.Kill() })
 			p.Await("ready")
 			if _, err := io.WriteString(tty, tt.key); err != nil {
 				t.Fatal(err)
 			}
 			p.Want(tt.status)
+			proctest.Eventually(t, shown.Load, "somebody still has the terminal")
 			p.Await(tt.want)
 			if out := p.Out.String(); (tt.status == 0) != strings.Contains(out, "second") || strings.Contains(out, "goroutine") {
 				t.Errorf("printed:\n%s", out)
@@ -391,7 +400,7 @@ func TestCtrlCEndsTheScript(t *testing.T) {
 
 func TestMinHoldAndMaxHold(t *testing.T) {
 	b := newBundle(t)
-	b.run("run", "--min-hold", "3s", "x", "true").Want(0)
+	b.run("run", "--min-hold", "5m", "x", "true").Want(0)
 	p := b.run("run", "--no-wait", "x", "true").Want(75)
 	if !strings.Contains(p.Err.String(), "kept taken") {
 		t.Error(p.Err)
@@ -399,7 +408,8 @@ func TestMinHoldAndMaxHold(t *testing.T) {
 	if q := b.queue("x"); len(q.Holders) != 1 || !q.Holders[0].Lingering {
 		t.Errorf("%+v", q)
 	}
-	b.run("run", "x", "true").Want(0) // after 3 s
+	b.run("run", "--min-hold", "2s", "short", "true").Want(0)
+	b.run("run", "short", "true").Want(0) // after 2 s
 
 	p = b.run("run", "--max-hold", "300ms", "--kill-after", "300ms", "y", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done").Want(79)
 	if !strings.Contains(p.Err.String(), "--max-hold") {
@@ -444,5 +454,5 @@ func TestPausedHolder(t *testing.T) {
 
 func TestRenewsForLong(t *testing.T) {
 	b := newBundle(t)
-	b.run("run", "--ttl", "1s", "x", "sleep", "4").Want(0)
+	b.run("run", "--ttl", "3s", "x", "sleep", "7").Want(0)
 }

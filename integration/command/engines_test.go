@@ -159,7 +159,8 @@ func testRestart(b *bundle, s server) {
 	proctest.Eventually(b.t, func() bool { return b.exists("half") }, "they do not get their turns")
 	s.Kill()
 	b.write("on", "")
-	time.Sleep(time.Second)
+	proctest.Eventually(b.t, func() bool { return len(b.read("tokens")) > half }, "it does not go on without a server")
+	time.Sleep(time.Second) // for more of the same
 	if n := len(b.read("tokens")); n != half+1 {
 		b.t.Errorf("without a server %d had their turns, want %d", n, half+1)
 	}
@@ -180,18 +181,18 @@ func alone(then string) string {
 // A waiter that is stopped for longer than its TTL is the first of the queue
 // when the holder leaves. When it goes on, it holds nothing.
 func testStoppedWaiter(b *bundle, _ engine) {
-	const name, ttl = "stopped", "--ttl=2s"
+	const name, ttl = "stopped", "--ttl=3s"
 	until := func(file string) string { return alone("until test -e $D/" + file + "; do sleep 0.05; done") }
-	holder := b.start("run", ttl, name, "sh", "-c", until("first"))
+	holder := b.start("run", name, "sh", "-c", until("first"))
 	holder.Await("inside")
 	stopped := b.waiter(name, ttl, "sh", "-c", alone("sleep 0.3"))
-	third := b.waiter(name, ttl, "sh", "-c", until("second"))
+	third := b.waiter(name, "sh", "-c", until("second"))
 	if w := b.show(name).waiters(); !slices.Equal(w, []int{stopped.Process.Pid, third.Process.Pid}) {
 		b.t.Fatalf("there wait %v, want %d first", w, stopped.Process.Pid)
 	}
 	stopped.Process.Signal(syscall.SIGSTOP)
 	b.t.Cleanup(func() { stopped.Process.Signal(syscall.SIGCONT) })
-	time.Sleep(2500 * time.Millisecond)
+	time.Sleep(3500 * time.Millisecond)
 	b.write("first", "")
 	holder.Want(0)
 	third.Await("inside")

@@ -61,7 +61,7 @@ func TestShortOutageIsRiddenOut(t *testing.T) {
 
 func TestKilledHolder(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{})
-	p, pid := b.hold("x", "--ttl", "2s")
+	p, pid := b.hold("x", "--ttl", "4s")
 	next := b.waiter("x", "true")
 	p.Process.Kill()
 	proctest.Eventually(t, func() bool { return !alive(pid) }, "the command outlived its pawl")
@@ -71,7 +71,7 @@ func TestKilledHolder(t *testing.T) {
 // A paused holder loses the lock to another, and learns it when it goes on.
 func TestPausedHolder(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{})
-	p, pid := b.hold("x", "--ttl", "1s")
+	p, pid := b.hold("x", "--ttl", "4s")
 	next := b.waiter("x", "true")
 	p.Process.Signal(syscall.SIGSTOP)
 	next.Want(0)

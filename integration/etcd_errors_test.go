@@ -99,10 +99,11 @@ func TestEtcdUsers(t *testing.T) {
 		b.Close()
 		t.Error("a user that is given twice is taken")
 	}
-	h, w := mutex("x", 2*time.Second), mutex("x", 2*time.Second)
+	const ttl = 6 * time.Second
+	h, w := mutex("x", ttl), mutex("x", ttl)
 	enter(t, a, h, driver.Holding)
 	enter(t, a, w, driver.Waiting)
-	time.Sleep(time.Second)
+	time.Sleep(ttl/6 + 100*time.Millisecond) // renewing keeps the lease alive then
 	check(renew(ctx, a, h))
 	check(a.Break(ctx, "x"))
 	check(a.Wait(ctx, ref(w)))

@@ -60,7 +60,7 @@ func TestEtcdRestart(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		t.Run(fmt.Sprintf("keep=%v", keep), func(t *testing.T) {
 			t.Parallel()
-			const waiters, ttl = 30, 4 * time.Second
+			const waiters, ttl = 30, 12 * time.Second
 			e := servers.RunEtcd(t, servers.EtcdOptions{})
 			stores := []driver.Store{openEtcd(t, e), openEtcd(t, e)}
 			h := mutex("restart", ttl)
@@ -212,7 +212,7 @@ func TestEtcdLeaseEndsWhileWaiting(t *testing.T) {
 
 // The connection of the holder breaks: it is told before another holds.
 func TestEtcdToldBeforeAnotherHolds(t *testing.T) {
-	const ttl = 3 * time.Second
+	const ttl = 4 * time.Second
 	for name, fault := range map[string]func(*servers.Proxy){
 		"replies swallowed": func(p *servers.Proxy) { p.Swallow(false, true) },
 		"all swallowed":     func(p *servers.Proxy) { p.Swallow(true, true) },
@@ -256,9 +256,7 @@ func TestEtcdToldBeforeAnotherHolds(t *testing.T) {
 			if err := old.Err(); !errors.Is(err, pawl.ErrLost) {
 				t.Errorf("another holds, and the lease says %v", err)
 			}
-			if at := <-told; at.After(held) {
-				t.Errorf("told %v after another held", at.Sub(held))
-			}
+			toldBefore(t, old, told, held)
 			if next.Token() <= old.Token() {
 				t.Errorf("token %d after %d", next.Token(), old.Token())
 			}
@@ -431,9 +429,7 @@ func TestEtcdThousands(t *testing.T) {
 			t.Errorf("enter: %v, %v", st.State, err)
 		}
 	})
-	if more := runtime.NumGoroutine() - before; more > 20 {
-		t.Errorf("%d claims hold, and %d goroutines have been started", n, more)
-	}
+	eventually(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= before+20 })
 	const kept = "etcd_debugging_lease_renewed_total"
 	renewals, err := e.Metric(kept)
 	if err != nil {

@@ -412,7 +412,7 @@ func TestSQLSweeps(t *testing.T) {
 			return n
 		}
 		left := count()
-		for end := time.Now().Add(2 * patience); left > 6; left = count() {
+		for end := time.Now().Add(6 * patience); left > 6; left = count() {
 			if time.Now().After(end) {
 				t.Fatalf("%d rows are left", left)
 			}

@@ -41,11 +41,28 @@ func clientAt(t *testing.T, addr string, ttl time.Duration) *pawl.Client {
 	return c
 }
 
+// toldBefore checks that a lease was over when another held, and that its context
+// has ended then, but for the time that a busy machine takes to run what is due.
+func toldBefore(t *testing.T, old *pawl.Lease, told <-chan time.Time, held time.Time) {
+	t.Helper()
+	if end := old.Deadline(); end.After(held) {
+		t.Errorf("another holds %v before the lease ends", end.Sub(held))
+	}
+	select {
+	case at := <-told:
+		if d := at.Sub(held); d > time.Second {
+			t.Errorf("told %v after another held", d)
+		}
+	case <-time.After(patience):
+		t.Error("its context does not end")
+	}
+}
+
 // The connection of the holder breaks in all ways that keep the server's word:
 // the holder is told before another holds, and what it writes after that is
 // refused.
 func TestToldBeforeAnotherHolds(t *testing.T) {
-	const ttl = 1500 * time.Millisecond
+	const ttl = 3 * time.Second
 	for name, fault := range map[string]func(*servers.Proxy){
 		"requests swallowed": func(p *servers.Proxy) { p.Swallow(true, false) },
 		"replies swallowed":  func(p *servers.Proxy) { p.Swallow(false, true) },
@@ -78,9 +95,7 @@ func TestToldBeforeAnotherHolds(t *testing.T) {
 			if err := old.Err(); !errors.Is(err, pawl.ErrLost) {
 				t.Errorf("another holds, and the lease says %v", err)
 			}
-			if at := <-told; at.After(held) {
-				t.Errorf("told %v after another held", at.Sub(held))
-			}
+			toldBefore(t, old, told, held)
 			if err := old.Unlock(t.Context()); !errors.Is(err, pawl.ErrLost) {
 				t.Errorf("unlock answers %v", err)
 			}

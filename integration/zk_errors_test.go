@@ -168,14 +168,14 @@ func TestZooKeeperLargeValue(t *testing.T) {
 // The server ends sessions sooner than the TTL asks for: a client renews as often
 // as it takes, and keeps its lease.
 func TestZooKeeperClampedLease(t *testing.T) {
-	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=2000"}})
+	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=4000"}})
 	c := pawl.New(openZooKeeper(t, z.URL(), nil), &pawl.Options{TTL: time.Minute})
 	defer c.Close(within(t, patience))
 	lease, err := c.Mutex("x").Lock(within(t, patience))
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(4 * time.Second)
+	time.Sleep(8 * time.Second)
 	if err := lease.Unlock(within(t, patience)); err != nil {
 		t.Errorf("after twice the time that the server gives: %v", err)
 	}

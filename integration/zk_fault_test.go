@@ -158,7 +158,7 @@ func TestZooKeeperRestartWithoutData(t *testing.T) {
 func TestZooKeeperPausedServer(t *testing.T) {
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	a, b := openZooKeeper(t, z.URL(), nil), openZooKeeper(t, z.URL(), nil)
-	h, w := mutex("pause", 2*time.Second), mutex("pause", time.Minute)
+	h, w := mutex("pause", 5*time.Second), mutex("pause", time.Minute)
 	st := enter(t, a, h, driver.Holding)
 	enter(t, b, w, driver.Waiting)
 	z.Pause()
@@ -247,7 +247,7 @@ func TestZooKeeperExpiredSession(t *testing.T) {
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	p := servers.RunProxy(t, z.Addr())
 	far, near := openZooKeeper(t, "zk://"+p.Addr(), nil), openZooKeeper(t, z.URL(), nil)
-	const ttl = time.Second
+	const ttl = 4 * time.Second
 	held1, w1 := mutex("one", ttl), mutex("two", ttl)
 	h2, w2 := mutex("two", time.Minute), mutex("one", time.Minute)
 	first := enter(t, far, held1, driver.Holding)
@@ -375,14 +375,14 @@ func TestZooKeeperDeadQueue(t *testing.T) {
 
 // The server allows shorter sessions than the TTL: deadlines follow it.
 func TestZooKeeperClampedSession(t *testing.T) {
-	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=2000"}})
+	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=4000"}})
 	p := servers.RunProxy(t, z.Addr())
 	far, near := openZooKeeper(t, "zk://"+p.Addr(), nil), openZooKeeper(t, z.URL(), nil)
 	h, w := mutex("clamp", time.Minute), mutex("clamp", time.Minute)
 	sent := time.Now()
 	st := enter(t, far, h, driver.Holding)
-	if most := time.Since(sent) + 2*time.Second; st.Deadline.Sub(sent) > most {
-		t.Errorf("sessions last 2 s, the deadline is after %v", st.Deadline.Sub(sent))
+	if most := time.Since(sent) + 4*time.Second; st.Deadline.Sub(sent) > most {
+		t.Errorf("sessions last 4 s, the deadline is after %v", st.Deadline.Sub(sent))
 	}
 	enter(t, near, w, driver.Waiting)
 	p.Cut()

@@ -202,7 +202,7 @@ func TestZooKeeperTakenAlongByOneWhoGoes(t *testing.T) {
 // before anybody looks: the list still says that it holds, its client does not.
 func TestZooKeeperGrantedThenExpired(t *testing.T) {
 	// Sessions end sooner than the TTL: the client does not drop the claim itself.
-	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=2000"}})
+	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=4000"}})
 	admin := dialZooKeeper(t, z)
 	p := servers.RunProxy(t, z.Addr())
 	far, near := openZooKeeper(t, "zk://"+p.Addr(), nil), openZooKeeper(t, z.URL(), nil)
@@ -230,7 +230,7 @@ func TestZooKeeperDiesInFront(t *testing.T) {
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	p := servers.RunProxy(t, z.Addr())
 	far, near := openZooKeeper(t, "zk://"+p.Addr(), nil), openZooKeeper(t, z.URL(), nil)
-	h, w := mutex("x", time.Second), mutex("x", time.Minute)
+	h, w := mutex("x", 4*time.Second), mutex("x", time.Minute)
 	first := enter(t, far, h, driver.Holding)
 	enter(t, near, w, driver.Waiting)
 	p.Swallow(true, true)
@@ -329,7 +329,7 @@ func TestZooKeeperStoppedProcess(t *testing.T) {
 // before its deadline.
 func waitStopped(t *testing.T, url string) {
 	s := openZooKeeper(t, url, nil)
-	c := mutex("stopped", 2*time.Second)
+	c := mutex("stopped", 4*time.Second)
 	st := enter(t, s, c, driver.Waiting)
 	deadline := st.Deadline
 	fmt.Println("waiter: waits")

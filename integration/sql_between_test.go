@@ -266,7 +266,12 @@ func TestSQLBetween(t *testing.T) {
 							between++
 						}
 						got := mine + "; " + other + "\n" + sc.end(t, good)
-						if !slices.Contains(want, got) {
+						answered := got
+						if a.name == "enter x" && strings.Contains(got, "x holding") {
+							// It waited, and was granted before it was told so.
+							answered = strings.Replace(got, driver.Holding.String(), driver.Waiting.String(), 1)
+						}
+						if !slices.Contains(want, got) && !slices.Contains(want, answered) {
 							t.Errorf("%v: %s, with %s before statement %d:\n%s\nwant\n%s\nor\n%s", parts, a.name, b.name, at, got, want[0], want[1])
 						}
 					}

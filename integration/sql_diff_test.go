@@ -22,11 +22,11 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 		db := e.db(t)
 		enter(t, s, mutex("tables", time.Minute), driver.Holding)
 		type row struct {
-			last, since, stamp int64
-			body               string
+			last, since, stamp, asked int64
+			body                      string
 		}
 		read := func(t *rapid.T, name string) (r row, q *queue.Queue) {
-			query := fmt.Sprintf("SELECT last, since, stamp, body FROM %s WHERE name = '%s'", e.queues, name)
+			query := fmt.Sprintf("SELECT last, since, stamp, asked, body FROM %s WHERE name = '%s'", e.queues, name)
 			rows, err := db.Query(query)
 			if err != nil {
 				t.Fatal(err)
@@ -34,7 +34,7 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 			defer rows.Close()
 			q = new(queue.Queue)
 			if rows.Next() {
-				if err := rows.Scan(&r.last, &r.since, &r.stamp, &r.body); err != nil {
+				if err := rows.Scan(&r.last, &r.since, &r.stamp, &r.asked, &r.body); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -50,11 +50,11 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 			}
 			return r, q
 		}
-		entered, left := 0, 0
+		entered, joined, left, passed := 0, 0, 0, 0
 		rapid.Check(t, func(rt *rapid.T) {
 			name := driver.NewID()
 			var claims []driver.Claim
-			for range rapid.IntRange(2, 6).Draw(rt, "steps") {
+			for range rapid.IntRange(4, 12).Draw(rt, "steps") {
 				if rapid.IntRange(0, 3).Draw(rt, "clock") == 0 { // as if the clock had gone back
 					ahead := time.Now().Add(time.Hour).UnixMicro() + rapid.Int64Range(0, 1e6).Draw(rt, "ahead")
 					run(t, db, fmt.Sprintf("UPDATE %s SET last = %d WHERE name = '%s' AND body = ''", e.queues, ahead, name))
@@ -63,14 +63,20 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 				ctx := within(t, patience)
 				if len(claims) == 0 || rapid.Bool().Draw(rt, "enter") {
 					limit := rapid.Int64Range(1, 3).Draw(rt, "limit")
+					if model.InUse() && rapid.IntRange(0, 3).Draw(rt, "same limit") > 0 {
+						limit = model.Limit
+					}
 					c := driver.Claim{
-						Name: name, ID: driver.NewID(), Limit: limit, Units: rapid.Int64Range(1, limit).Draw(rt, "units"),
+						Name: name, ID: driver.NewID(), Limit: limit, Units: limit,
 						TTL: time.Duration(rapid.Int64Range(60_000, 600_000).Draw(rt, "ttl")) * time.Millisecond,
-						Try: rapid.Bool().Draw(rt, "try"), Overtake: rapid.Bool().Draw(rt, "overtake"),
+						Try: rapid.IntRange(0, 3).Draw(rt, "try") == 0, Overtake: rapid.Bool().Draw(rt, "overtake"),
 						Owner: driver.Owner{Label: rapid.StringN(0, 10, 100).Draw(rt, "label"), Host: "h", PID: rapid.IntRange(0, 9).Draw(rt, "pid")},
 					}
 					if c.Check() != nil {
-						c.Owner.Label = "label"
+						c.Owner.Label = `},{"id":"x","granted":5,"units":1,"expires":9}]}` // as a row is written
+					}
+					if rapid.IntRange(0, 3).Draw(rt, "part") == 0 {
+						c.Units = rapid.Int64Range(1, limit).Draw(rt, "units")
 					}
 					st, err := s.Enter(ctx, c)
 					if err == nil && (st.State == driver.Holding || st.State == driver.Waiting) {
@@ -78,10 +84,22 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 					}
 					after, got := read(rt, name)
 					if before.body != "" {
+						now := time.Now().UnixMicro()
+						if mine := got.Find(c.ID); mine != nil {
+							now = mine.Arrived
+							joined++
+						}
+						o := &queue.Op{Now: now}
+						state, wrong := o.Enter(model, queue.Claim{
+							ID: c.ID, Session: session(got, c.ID), Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
+						}, c.Limit, queue.Micros(c.TTL), c.Try)
+						if (err == nil) != (wrong == nil) || wrong == nil && st.State != state || !reflect.DeepEqual(got, model) {
+							rt.Fatalf("entered %+v: %v, %v\n got %+v\nwant %v, %+v, %v", c, st.State, err, got, state, model, wrong)
+						}
+						if after.asked != before.asked+int64(len(o.Signals)) {
+							rt.Fatalf("asked %d times, before %d: %+v", after.asked, before.asked, o.Signals)
+						}
 						continue
-					}
-					if err == nil && before.stamp == 0 && after.since == 0 {
-						continue // a new row where a known one was expected: read, then written
 					}
 					if err != nil || after.since == 0 {
 						rt.Fatalf("entered an empty queue, and it was not by the one statement: %v, %+v", err, after)
@@ -104,12 +122,12 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 					}
 					continue
 				}
-				i := rapid.IntRange(0, len(claims)-1).Draw(rt, "which")
+				i := max(0, rapid.IntRange(-5, len(claims)-1).Draw(rt, "which"))
 				r := ref(claims[i])
 				if c := model.Find(r.ID); c != nil && c.Holding() && rapid.Bool().Draw(rt, "used") {
 					r.Used = c.Token + rapid.Int64Range(0, 1000).Draw(rt, "spare")
 				}
-				if rapid.Bool().Draw(rt, "renew") {
+				if rapid.IntRange(0, 3).Draw(rt, "renew") == 0 {
 					if _, err := renew(ctx, s, claims[i]); err != nil {
 						rt.Fatal(err)
 					}
@@ -122,22 +140,35 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 				claims = slices.Delete(claims, i, i+1)
 				_, got := read(rt, name)
 				o := &queue.Op{Now: time.Now().UnixMicro()}
+				for _, c := range got.Claims {
+					if old := model.Find(c.ID); old != nil && c.Holding() && !old.Holding() {
+						o.Now = c.Granted
+						passed++
+					}
+				}
 				if want := o.Leave(model, r.ID, r.Used, 0); was != want {
 					rt.Fatalf("leave answered %v, want %v", was, want)
 				}
 				if len(got.Claims) == 0 {
 					left++
 					model.Limit, model.Claims = 0, nil
-					if !reflect.DeepEqual(got, model) {
-						rt.Fatalf("left:\n got %+v\nwant %+v", got, model)
-					}
+				}
+				if !reflect.DeepEqual(got, model) {
+					rt.Fatalf("left:\n got %+v\nwant %+v", got, model)
 				}
 			}
 		})
-		if entered < 50 || left < 20 {
-			t.Errorf("only %d entered an empty queue, %d left one", entered, left)
+		if entered < 50 || joined < 50 || left < 20 || passed < 20 {
+			t.Errorf("only %d entered an empty queue and %d another, %d left one alone and %d to others", entered, joined, left, passed)
 		}
 	})
+}
+
+func session(q *queue.Queue, id string) string {
+	if c := q.Find(id); c != nil {
+		return c.Session
+	}
+	return ""
 }
 
 var noSend time.Time

@@ -236,3 +236,60 @@ func losesEachReply(t *testing.T, good, s driver.Store, l *lossy, prefix string,
 		}
 	}
 }
+
+// What locks are made of costs as few statements as can be, however many wait.
+func TestSQLStatements(t *testing.T) {
+	onSQL(t, func(t *testing.T, e *sqlEngine) {
+		good := e.store(t)
+		enter(t, good, mutex("tables", time.Minute), driver.Holding)
+		l, s := newLossy(t, e)
+		read := 0 // what is in front of who has come to wait, where the statement does not tell
+		if e.queues == "pawl_queues" {
+			read = 1
+		}
+		var queries []string
+		count := func(query string) {
+			if !byTheWay(query) {
+				queries = append(queries, query)
+			}
+		}
+		takes := func(what string, want int, call func()) {
+			t.Helper()
+			queries = nil
+			l.before.Store(&count)
+			call()
+			l.before.Store(nil)
+			if len(queries) != want {
+				t.Errorf("%s takes %d statements, want %d: %q", what, len(queries), want, queries)
+			}
+		}
+		h := mutex("n", time.Minute)
+		takes("entering a new name", 1, func() { enter(t, s, h, driver.Holding) })
+		takes("leaving it", 1, func() { leaves(t, s, h) })
+		h = mutex("n", time.Minute)
+		takes("entering a known name", 1, func() { enter(t, s, h, driver.Holding) })
+		takes("entering another new name", 1, func() { enter(t, s, mutex("m", time.Minute), driver.Holding) })
+		// The first that waits finds out that there is somebody.
+		takes("the first one to wait", 2+read, func() { enter(t, s, mutex("n", time.Minute), driver.Waiting) })
+		for range 20 {
+			enter(t, good, mutex("n", time.Minute), driver.Waiting)
+		}
+		for _, id := range claimIDs(t, good, "n")[:5] {
+			w := mutex("n", time.Minute)
+			takes("a further one", 1+read, func() { enter(t, s, w, driver.Waiting) })
+			if id == h.ID {
+				takes("handing over", 1, func() { leaves(t, s, h) })
+			} else {
+				next := driver.Claim{Name: "n", ID: id, TTL: time.Minute}
+				if st, err := renew(within(t, patience), s, next); err != nil || st.State != driver.Holding {
+					t.Fatalf("the next one: %v, %v", st.State, err)
+				}
+				takes("handing over", 1, func() { leaves(t, s, next) })
+			}
+		}
+		q, err := good.Inspect(within(t, patience), "n")
+		if err != nil || len(q.Claims) != 22 || q.Claims[0].State != driver.Holding || q.Claims[1].State != driver.Waiting {
+			t.Errorf("%d in the queue, %v", len(q.Claims), err)
+		}
+	})
+}

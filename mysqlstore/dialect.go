@@ -24,8 +24,8 @@ const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 type dialect struct {
 	queues, records, version string // tables
 
-	hots                     []*hot
-	enter, leave, load, save *hot
+	hots                                 []*hot
+	enter, join, leave, pass, load, save *hot
 }
 
 func newDialect(prefix string) *dialect {
@@ -36,7 +36,8 @@ func newDialect(prefix string) *dialect {
 	d.enter = d.hot(`INSERT INTO QUEUES (name, last, since, body, asked, stamp)
 VALUES (?, LAST_INSERT_ID(NOW), NOW, ?, 0, ?) ON DUPLICATE KEY UPDATE
 last = IF(body = '', LAST_INSERT_ID(GREATEST(last + 1, VALUES(last))), last + LAST_INSERT_ID(0)),
-since = IF(body = '', VALUES(since), since), stamp = IF(body = '', VALUES(stamp), stamp), body = IF(body = '', VALUES(body), body)`)
+since = IF(body = '', VALUES(since), since), asked = IF(body = '', 0, asked), stamp = IF(body = '', VALUES(stamp), stamp), body = IF(body = '', VALUES(body), body)`)
+	d.contend()
 	d.leave = d.hot(`UPDATE QUEUES SET last = GREATEST(last, ?), since = 0, body = '', stamp = ?
 WHERE name = ? AND stamp = ? AND since + ? > NOW`)
 	d.load = d.hot(`SELECT NOW, ` + columns + ` FROM QUEUES q WHERE q.name = ?`)
@@ -108,8 +109,8 @@ func cells(r *sqlqueue.Row) []any {
 	return []any{&r.Now, &r.Name, &r.Stamp, &r.Last, &r.Since, &r.Body, &r.Asked}
 }
 
-func (d *dialect) Enter(ctx context.Context, c sqlqueue.Conn, name, body string, stamp int64) (int64, *sqlqueue.Row, error) {
-	r, err := d.exec(ctx, c, d.enter, name, body, stamp)
+func (d *dialect) Enter(ctx context.Context, c sqlqueue.Conn, e *sqlqueue.Entrance, _ bool) (int64, *sqlqueue.Row, error) {
+	r, err := d.exec(ctx, c, d.enter, e.Name, e.Body, e.Stamp)
 	if err != nil {
 		return 0, nil, err
 	}

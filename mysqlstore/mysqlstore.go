@@ -20,12 +20,13 @@
 //
 // The server cannot call its clients, so waiting claims look after their place:
 // at first after a millisecond, then after a quarter of the time that they have
-// waited without moving up, 50 ms at the most for the first in the queue, longer
-// for those behind; all that wait in one Store by one statement. What happens
-// within one Store is told at once. That somebody waits for what they hold, or
-// has broken their claims, holders are told within about a second, by one
-// statement a second for up to 256 claims; of those who hold more, each is told
-// within a third of its TTL.
+// waited without moving up, 50 ms at the most for the first in the queue; those
+// behind when half of those in front have had their turns, as long as these took
+// before; all that wait in one Store by one statement. What happens within one
+// Store is told at once. That somebody waits for what they hold, or has broken
+// their claims, holders are told after 10 ms, and then within twice the time that
+// they have held, about a second at the most, all by one statement for up to 64;
+// of those who hold more than 256, each is told within a third of its TTL.
 package mysqlstore
 
 import (

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync/atomic"
 
 	"github.com/pawl-go/pawl/internal/queue"
 	"github.com/pawl-go/pawl/internal/sqlqueue"
@@ -23,14 +22,10 @@ type dialect struct {
 	queues, records, version string // tables, quoted
 	name, schema             string // plain, and quoted
 
-	enter, again, leave, load, lock, loadAll, changed, pageFrom, pageAfter string
-	save, saveNotes, insert, saveAll                                       string
-	value, create, swap                                                    string
-	old, remove, sweepLook, sweepValues                                    string
-
-	// known: the last claim that entered an empty queue found its row there, so
-	// the next one may.
-	known atomic.Bool
+	enter, again, join, pass, leave, load, lock, loadAll, changed, pageFrom, pageAfter string
+	save, saveNotes, insert, saveAll                                                   string
+	value, create, swap                                                                string
+	old, remove, sweepLook, sweepValues                                                string
 }
 
 const columns = "q.name, q.stamp, q.last, q.since, q.body, q.asked"
@@ -50,14 +45,15 @@ new AS (
 	SELECT $1::text, t.now, t.now, $2::text, $3::bigint FROM (SELECT NOW AS now) t
 	WHERE NOT EXISTS (SELECT FROM old WHERE old.body <> '')
 	ON CONFLICT (name) DO UPDATE
-	SET last = greatest(q.last + 1, excluded.last), since = excluded.since, body = excluded.body, stamp = excluded.stamp
+	SET last = greatest(q.last + 1, excluded.last), since = excluded.since, body = excluded.body, asked = 0, stamp = excluded.stamp
 	WHERE q.body = ''
 	RETURNING q.last)
 SELECT NOW, new.last, coalesce(q.name, ''), coalesce(q.stamp, 0), coalesce(q.last, 0), coalesce(q.since, 0), coalesce(q.body, ''), coalesce(q.asked, 0)
 FROM (VALUES (1)) one LEFT JOIN new ON true LEFT JOIN old q ON true`)
 	// The same for a row that is there and empty: less to plan and to run.
-	d.again = fill(`UPDATE QUEUES q SET last = greatest(q.last + 1, t.now), since = t.now, body = $2::text, stamp = $3::bigint
+	d.again = fill(`UPDATE QUEUES q SET last = greatest(q.last + 1, t.now), since = t.now, body = $2::text, asked = 0, stamp = $3::bigint
 FROM (SELECT NOW AS now) t WHERE q.name = $1::text AND q.body = '' RETURNING q.last`)
+	d.contend(fill)
 	d.leave = fill(`UPDATE QUEUES SET last = greatest(last, $2::bigint), since = 0, body = '', stamp = $3::bigint
 WHERE name = $1::text AND stamp = $4::bigint AND since + $5::bigint > NOW`)
 	d.load = fill(`SELECT NOW, COLUMNS FROM QUEUES q WHERE q.name = $1::text`)
@@ -121,24 +117,20 @@ func cells(r *sqlqueue.Row) []any {
 	return []any{&r.Now, &r.Name, &r.Stamp, &r.Last, &r.Since, &r.Body, &r.Asked}
 }
 
-func (d *dialect) Enter(ctx context.Context, c sqlqueue.Conn, name, body string, stamp int64) (int64, *sqlqueue.Row, error) {
+func (d *dialect) Enter(ctx context.Context, c sqlqueue.Conn, e *sqlqueue.Entrance, known bool) (int64, *sqlqueue.Row, error) {
+	if known {
+		rows, err := c.QueryContext(ctx, d.again, e.Name, e.Body, e.Stamp)
+		tokens, err := sqlqueue.Scan(rows, err, func(token *int64) []any { return []any{token} })
+		if err != nil || len(tokens) == 0 {
+			return 0, nil, err
+		}
+		return tokens[0], nil, nil
+	}
 	type entered struct {
 		token sql.NullInt64
 		row   sqlqueue.Row
 	}
-	if d.known.Load() {
-		rows, err := c.QueryContext(ctx, d.again, name, body, stamp)
-		tokens, err := sqlqueue.Scan(rows, err, func(token *int64) []any { return []any{token} })
-		if err != nil {
-			return 0, nil, err
-		}
-		if len(tokens) == 0 { // in use, or not there: the caller looks
-			d.known.Store(false)
-			return 0, nil, nil
-		}
-		return tokens[0], nil, nil
-	}
-	rows, err := c.QueryContext(ctx, d.enter, name, body, stamp)
+	rows, err := c.QueryContext(ctx, d.enter, e.Name, e.Body, e.Stamp)
 	all, err := sqlqueue.Scan(rows, err, func(e *entered) []any {
 		r := &e.row
 		return []any{&r.Now, &e.token, &r.Name, &r.Stamp, &r.Last, &r.Since, &r.Body, &r.Asked}
@@ -146,14 +138,11 @@ func (d *dialect) Enter(ctx context.Context, c sqlqueue.Conn, name, body string,
 	if err != nil || len(all) == 0 {
 		return 0, nil, err
 	}
-	e := &all[0]
-	if !e.token.Valid && e.row.Stamp == 0 {
+	in := &all[0]
+	if !in.token.Valid && in.row.Stamp == 0 {
 		return 0, nil, nil // somebody was faster to insert it
 	}
-	if e.token.Valid && e.row.Stamp != 0 {
-		d.known.Store(true)
-	}
-	return e.token.Int64, &e.row, nil
+	return in.token.Int64, &in.row, nil
 }
 
 func (d *dialect) Leave(ctx context.Context, c sqlqueue.Conn, name string, was, expires, used, stamp int64) (bool, error) {

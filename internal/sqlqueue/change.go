@@ -48,15 +48,6 @@ func (r *Row) over() bool {
 	return q.Disposable(r.Now)
 }
 
-// fresh answers the body of a queue with c alone, for Dialect.Enter; see
-// Row.Since. It is what queue.Op.Enter makes of an empty queue.
-func fresh(c *driver.Claim, session string) (string, error) {
-	return body(&queue.Queue{Limit: c.Limit, Claims: []queue.Claim{{
-		ID: c.ID, Session: session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
-		Alone: c.Units == c.Limit, Expires: queue.Micros(c.TTL),
-	}}})
-}
-
 // rule is one operation on a queue, which may be run again. It reports whether
 // what it changed must be saved: what time alone has brought about need not be,
 // unless somebody was granted something. r will be the row as it is stored then.

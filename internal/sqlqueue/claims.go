@@ -12,88 +12,29 @@ import (
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
-// Enter implements driver.Store.
-func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
-	if err := c.Check(); err != nil {
-		return driver.Status{}, fmt.Errorf("enter: %w", err)
-	}
-	sent := time.Now()
-	st, err := call(ctx, s, func(w *work) (driver.Status, error) { return w.enter(&c, sent) })
-	if err != nil {
-		if _, ok := err.(*driver.LimitError); ok {
-			return driver.Status{}, err
-		}
-		return driver.Status{}, s.failed("enter", c.Name, err)
-	}
-	return st, nil
-}
-
-func (w *work) enter(c *driver.Claim, sent time.Time) (st driver.Status, err error) {
-	s := w.s
-	text, err := fresh(c, s.channel())
-	if err != nil {
-		return st, err
-	}
-	stamp := newStamp()
-	token, old, err := s.Dialect.Enter(w.ctx, s.DB, c.Name, text, stamp)
-	if err != nil {
-		return st, err
-	}
-	if token != 0 {
-		st = driver.Status{State: driver.Holding, Token: token, Deadline: driver.Deadline(sent, c.TTL)}
-		if c.Units == c.Limit {
-			st.Spare = queue.Spare
-		}
-		row := Row{Name: c.Name, Stamp: stamp}
-		s.own.put(c.ID, c.Name, c.TTL, &st, &row, &soleness{ends: queue.Micros(c.TTL)}, s.channel() != "")
-		s.heldSome()
-		return st, nil
-	}
-	if err := w.alive(); err != nil {
-		return st, err
-	}
-	if !c.Try {
-		s.own.expect(c.ID, c.Name, c.TTL)
-		s.post.begin()
-	}
-	var row *Row
-	var q *queue.Queue
-	err = w.change(c.Name, old, func(now *queue.Queue, o *queue.Op, r *Row) (bool, error) {
-		state, err := o.Enter(now, queue.Claim{
-			ID: c.ID, Session: s.channel(), Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
-		}, c.Limit, queue.Micros(c.TTL), c.Try)
-		st, q, row = now.Status(c.ID, state, o.Now, sent, c.TTL), now, r
-		return state == driver.Holding || state == driver.Waiting, queue.NameLimit(err, c.Name)
-	})
-	if err != nil {
-		if !c.Try {
-			s.own.forget(c.ID)
-		}
-		return driver.Status{}, err
-	}
-	s.note(c.ID, c.Name, c.TTL, &st, q, row)
-	return st, nil
-}
-
 // note notes what became of a claim.
 func (s *Store) note(id, name string, ttl time.Duration, st *driver.Status, q *queue.Queue, row *Row) {
 	c := q.Find(id)
-	var sole *soleness
-	if c != nil && c.Holding() && !c.Lingering && len(q.Claims) == 1 && q.Declared == 0 {
-		sole = &soleness{ends: c.Expires - row.Since, used: c.Used}
-	}
-	s.own.put(id, name, ttl, st, row, sole, c != nil && c.Session != "" && c.Session == s.channel())
+	s.own.put(id, name, ttl, st, row, allOf(q, c), aloneIn(q, c, row), c != nil && c.Session != "" && c.Session == s.channel())
 	if st.State == driver.Holding {
-		s.heldSome()
+		s.post.holds()
 	}
 }
 
-// heldSome lets the looking goroutine know that there is something to look
-// for, if nobody pushes.
-func (s *Store) heldSome() {
-	if s.post.idle.Load() && !s.post.up.Load() {
-		s.post.wake()
+// aloneIn answers what leaving needs to know of a claim that holds alone.
+func aloneIn(q *queue.Queue, c *queue.Claim, row *Row) *soleness {
+	if c == nil || !c.Holding() || c.Lingering || len(q.Claims) != 1 || q.Declared != 0 {
+		return nil
 	}
+	return &soleness{ends: c.Expires - row.Since, used: c.Used}
+}
+
+// allOf answers the queue's limit, if that is what the claim wants or holds.
+func allOf(q *queue.Queue, c *queue.Claim) int64 {
+	if c == nil || c.Units != q.Limit || q.Declared != 0 {
+		return 0
+	}
+	return q.Limit
 }
 
 // Wait implements driver.Store.
@@ -175,21 +116,68 @@ func (w *work) leave(r *driver.Ref) (was driver.State, err error) {
 			return driver.Gone, err
 		}
 		if left {
+			s.known.saw(r.Name, idle)
 			s.own.forget(r.ID)
 			return driver.Holding, nil
+		}
+	}
+	if limit := s.own.holdsAll(r.ID); limit != 0 && r.Linger == 0 {
+		if passed, err := w.pass(passage(r, limit, s.channel())); err != nil || passed {
+			if passed {
+				s.own.forget(r.ID)
+				was = driver.Holding
+			}
+			return was, err
 		}
 	}
 	if err := w.alive(); err != nil {
 		return driver.Gone, err
 	}
+	var like guess
 	err = w.change(r.Name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
 		was = o.Leave(q, r.ID, r.Used, queue.Micros(r.Linger))
+		like = likeness(q, "")
 		return was != driver.Gone, nil
 	})
 	if err == nil {
+		s.known.saw(r.Name, like)
 		s.own.forget(r.ID)
 	}
 	return was, err
+}
+
+// pass hands over to the next one by one statement, and tells it if it is here.
+//
+// Invariant: what the statement does to the row is what queue.Op.Leave would, but
+// that claims farther behind that have run out stay for the next operation. It is
+// not conditional on a stamp, for it decides by the row as it finds it: a repeated
+// or late one finds another claim in front, and changes nothing.
+func (w *work) pass(p *Passage) (bool, error) {
+	if err := w.alive(); err != nil {
+		return false, err
+	}
+	s := w.s
+	passed, row, err := s.Dialect.Pass(w.ctx, s.DB, p)
+	switch {
+	case err != nil && !again(s, err):
+		s.own.doubtName(p.Name)
+	case passed && row == nil:
+		s.known.saw(p.Name, busy)
+		if s.own.stir(p.Name) {
+			s.post.wake()
+		}
+	case passed:
+		q, err := row.queue()
+		if err != nil {
+			return false, err
+		}
+		s.known.saw(p.Name, likeness(q, ""))
+		if len(q.Claims) > 0 {
+			next := q.Claims[0].ID
+			s.post.granted(next, q.Status(next, driver.Holding, row.Now, noTime, 0))
+		}
+	}
+	return passed, err
 }
 
 // Resize implements driver.Store.

@@ -4,10 +4,17 @@
 // # How a row is changed
 //
 // Every writing gives the row a new random stamp. Entering an empty queue, and
-// leaving one in which nobody else is, are one statement each. All else loads
-// the row with the database's time, runs the rule here, and saves the row if its
-// stamp is still the one that was loaded: two statements, one commit. If it is
+// leaving one in which nobody else is, are one statement each. So is what contends
+// for a mutex or to write: coming to wait behind a holder of everything, and
+// leaving to the next one that wants everything; see Between for how. All else
+// loads the row with the database's time, runs the rule here, and saves the row if
+// its stamp is still the one that was loaded: two statements, one commit. If it is
 // not, the row is locked and done in a transaction, so that nobody starves.
+//
+// Single statements that do not ask for a stamp can come late, when nobody knows
+// of them any more. They name a claim, so all they can do then is to enter a claim
+// that has left, which costs others its TTL at the most, or to let one leave that
+// was told to.
 //
 // A time that was loaded is a little old when the row is saved; that errs to the
 // safe side. A claim's life, counted from it, ends no earlier than its owner
@@ -37,9 +44,9 @@ type Row struct {
 	Stamp int64
 	// Last is the queue's.
 	Last int64
-	// Since, if not 0, says that the row was written by Enter: its one claim has
-	// arrived and was granted then, its token is Last, and its Expires counts
-	// from there. So one statement can write a claim whose times the
+	// Since, if not 0, says that the row was empty when Enter wrote it: its first
+	// claim has arrived and was granted then, its token is Last, and its Expires
+	// counts from there. So one statement can write a claim whose times the
 	// database alone knows.
 	Since int64
 	// Body is the queue as JSON, or "" if it is not in use.
@@ -87,13 +94,24 @@ type Dialect interface {
 	// Engine is the prefix of errors.
 	Engine() string
 
-	// Enter writes body into the row of name, if it is empty or not there, with
-	// Since the time, and answers Last, which is the token; else 0, and the row
-	// if that came along.
-	Enter(ctx context.Context, c Conn, name, body string, stamp int64) (token int64, old *Row, err error)
+	// Enter writes e.Body into the row, if it is empty or not there, with Since
+	// the time and Asked 0, and answers Last, which is the token; else 0, and the
+	// row if that came along. With known it may count on the row to be there.
+	Enter(ctx context.Context, c Conn, e *Entrance, known bool) (token int64, old *Row, err error)
+	// Join puts e.Claim at the end of the queue, if the first claim holds all there
+	// is and has not run out. If it is the first that waits, Asked rises, and the
+	// holder is told "w ID" on its channel. It reports whether it did, and the row
+	// if that came along. Where the row is empty, it may do as Enter.
+	Join(ctx context.Context, c Conn, e *Entrance) (bool, *Row, error)
 	// Leave empties the row if it has the stamp was, and Since+expires is still
 	// to come. Last becomes used at the least.
 	Leave(ctx context.Context, c Conn, name string, was, expires, used, stamp int64) (bool, error)
+	// Pass removes the first claim if it is p.Me, holds all there is and has not
+	// run out, and has not used more tokens than are known; and grants the next
+	// one, which must want all there is and not have run out, and is told "g ID
+	// TOKEN BEHIND 1" on its channel. It reports whether it did, and the row if
+	// that came along.
+	Pass(ctx context.Context, c Conn, p *Passage) (bool, *Row, error)
 
 	// Load reads a row; with lock it stays locked until the end of the
 	// transaction, if it is there.

@@ -12,7 +12,8 @@ const (
 	firstLook = time.Millisecond
 	lastLook  = 50 * time.Millisecond // of the first in the queue, and
 	farLook   = time.Second           // of those behind
-	heldLook  = time.Second           // for what holders are to be told
+	firstHeld = 10 * time.Millisecond // for what holders are to be told
+	heldLook  = time.Second           // the same, of those who hold for long
 	heldMost  = 256                   // of them at a time
 	lookMost  = 64                    // rows in one statement
 )
@@ -29,7 +30,12 @@ type target struct {
 // A waiting claim looks again after a quarter of the time that its queue has
 // not moved for: so looking comes late by a share of how long others hold, and
 // the number of looks grows with its logarithm only. What is farther behind
-// looks less often.
+// looks less often: not before half of those in front of it have had their turns,
+// if these take as long as those before them. So the looks for one hand-over do
+// not become many more where many wait.
+//
+// A claim that holds looks when it has held for a moment, for three times that, and
+// so on: it learns late that it is wanted by a share of how long it has held.
 func (g *registry) due(push, held bool, now time.Time) (ts []target, next time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -44,34 +50,87 @@ func (g *registry) due(push, held bool, now time.Time) (ts []target, next time.T
 		}
 		if !e.next.After(now) {
 			ts = append(ts, target{id, Seen{e.name, e.seen}})
-			n := time.Duration(e.ahead + 1)
-			most := lastLook
-			if n > 1 {
-				most = min(farLook, n*lastLook)
-			}
-			d := min(max(n*now.Sub(e.moved)/4, firstLook), most)
-			e.next = now.Add(d - d/8 + rand.N(d/4))
+			e.next = now.Add(jittered(e.interval(now)))
 		}
 		soon(e.next)
 	}
 	if !held || len(g.claims) == 0 {
 		return ts, next
 	}
+	n := 0
+	for id, e := range g.young {
+		if e.state != driver.Holding || push && e.pushed {
+			delete(g.young, id)
+			continue
+		}
+		if !e.next.After(now.Add(firstHeld / 2)) { // together with others
+			n++
+			ts = append(ts, target{id, Seen{e.name, e.seen}})
+			d := 2 * max(now.Sub(e.moved), firstHeld)
+			if d >= heldLook {
+				delete(g.young, id) // one of the many from now on
+				continue
+			}
+			e.next = now.Add(jittered(d))
+		}
+		soon(e.next)
+	}
 	if !g.heldAt.After(now) {
-		n := 0
 		for id, e := range g.claims { // in another order each time
-			if e.state != driver.Holding || push && e.pushed || e.expires.Before(now) {
+			if n == heldMost {
+				break
+			}
+			if e.state != driver.Holding || push && e.pushed || e.expires.Before(now) || g.young[id] != nil {
 				continue
 			}
 			ts = append(ts, target{id, Seen{e.name, e.seen}})
-			if n++; n == heldMost {
-				break
-			}
+			n++
 		}
-		g.heldAt = now.Add(heldLook - heldLook/8 + rand.N(heldLook/4))
+		g.heldAt = now.Add(jittered(heldLook))
 	}
 	soon(g.heldAt)
 	return ts, next
+}
+
+// most is how long a waiting claim may go without a look.
+func (e *own) most() time.Duration {
+	if e.ahead == 0 {
+		return lastLook
+	}
+	return min(farLook, time.Duration(e.ahead+1)*lastLook)
+}
+
+// first is how long after its queue has moved a waiting claim looks.
+func (e *own) first() time.Duration {
+	return min(max(time.Duration(2*e.ahead+1)*e.pace/4, firstLook), e.most())
+}
+
+// interval is how long after a look in vain it looks again.
+func (e *own) interval(now time.Time) time.Duration {
+	share := now.Sub(e.moved) / 4
+	if e.ahead > 0 {
+		share *= 2
+	}
+	return min(max(share, time.Duration(e.ahead)*e.pace/4, firstLook), e.most())
+}
+
+func jittered(d time.Duration) time.Duration { return d - d/8 + rand.N(d/4) }
+
+// hold notes that a claim holds, and has it looked for soon if that is new and it
+// is not told what it is to know; the lock is held.
+func (g *registry) hold(id string, e *own) {
+	if e.state == driver.Holding {
+		return
+	}
+	e.state, e.moved = driver.Holding, time.Now()
+	if e.pushed || len(g.young) >= heldMost {
+		return
+	}
+	if g.young == nil {
+		g.young = make(map[string]*own)
+	}
+	e.next = e.moved.Add(firstHeld)
+	g.young[id] = e
 }
 
 // found applies what a row says of a claim, and answers what is to be noticed.
@@ -88,13 +147,15 @@ func (g *registry) found(id string, row *Row, q *queue.Queue) (n driver.Notice, 
 	case e.state == driver.Waiting && c.Holding() && c.Token <= e.floor: // read long ago
 	case e.state == driver.Waiting && c.Holding():
 		st := q.Status(id, driver.Holding, row.Now, noTime, 0)
-		e.state, e.grant, e.sole, e.seen, e.asked = driver.Holding, &st, false, row.Stamp, row.Asked
+		e.grant, e.seen, e.asked = &st, row.Stamp, row.Asked
+		g.hold(id, e)
+		e.alone(aloneIn(q, c, row))
 		g.ring(id, e)
 		return driver.Notice{Kind: driver.Granted, ID: id, Status: st}, true
 	case e.state == driver.Waiting:
 		st := q.Status(id, driver.Waiting, row.Now, noTime, 0)
 		e.floor = max(e.floor, row.Last)
-		e.saw(&st, row, e.pushed)
+		g.saw(e, &st, row, e.pushed)
 	case e.state == driver.Holding:
 		wanted := e.asked != row.Asked
 		if e.seen != row.Stamp {

@@ -14,7 +14,7 @@ import (
 func waiting(t *testing.T, g *registry, id, name string, ahead int, pushed bool) <-chan struct{} {
 	t.Helper()
 	g.expect(id, name, time.Minute)
-	g.put(id, name, time.Minute, &driver.Status{State: driver.Waiting, Ahead: ahead}, &Row{Name: name, Stamp: 1}, nil, pushed)
+	g.put(id, name, time.Minute, &driver.Status{State: driver.Waiting, Ahead: ahead}, &Row{Name: name, Stamp: 1}, 0, nil, pushed)
 	st, news := g.take(id)
 	if st != nil || news == nil {
 		t.Fatalf("a waiting claim: %v, %v", st, news)
@@ -72,38 +72,6 @@ func TestDuePushed(t *testing.T) {
 	}
 }
 
-// Holders look for what they are to be told, a bounded number at a time and only
-// if somebody listens; in the end all of them.
-func TestDueHeld(t *testing.T) {
-	var g registry
-	const n = 3 * heldMost
-	for i := range n {
-		id := fmt.Sprintf("holder%d", i)
-		g.put(id, id, time.Hour, &driver.Status{State: driver.Holding, Token: 1}, &Row{Name: id, Stamp: 1}, nil, false)
-	}
-	now := time.Now()
-	if ts, next := g.due(false, false, now); len(ts) != 0 || !next.IsZero() {
-		t.Errorf("nobody listens: %d, %v", len(ts), next)
-	}
-	seen := make(map[string]bool)
-	for range 100 {
-		ts, next := g.due(false, true, now)
-		if len(ts) > heldMost {
-			t.Fatalf("%d at a time", len(ts))
-		}
-		for _, t := range ts {
-			seen[t.id] = true
-		}
-		if next.Sub(now) < heldLook/2 {
-			t.Fatalf("again after %v", next.Sub(now))
-		}
-		now = next
-	}
-	if len(seen) < n*9/10 {
-		t.Errorf("%d of %d were looked for", len(seen), n)
-	}
-}
-
 func TestFound(t *testing.T) {
 	q := func(claims ...queue.Claim) *queue.Queue { return &queue.Queue{Limit: 1, Claims: claims} }
 	h := queue.Claim{ID: "h", Units: 1, Granted: 5, Token: 5, Expires: 100, Alone: true}
@@ -147,7 +115,7 @@ func TestFound(t *testing.T) {
 	}
 	var g registry
 	hold := func() {
-		g.put("h", "n", time.Hour, &driver.Status{State: driver.Holding, Token: 5}, &Row{Name: "n", Stamp: 1, Asked: 3}, &soleness{ends: 9}, false)
+		g.put("h", "n", time.Hour, &driver.Status{State: driver.Holding, Token: 5}, &Row{Name: "n", Stamp: 1, Asked: 3}, 0, &soleness{ends: 9}, false)
 	}
 	hold()
 	if n, told := g.found("h", &Row{Stamp: 2, Now: 10, Asked: 3}, q(h, w)); told {
@@ -179,7 +147,7 @@ func TestGrantBeforeTheAnswer(t *testing.T) {
 	if g.granted("w", driver.Status{State: driver.Holding, Token: 2}) {
 		t.Error("it is not known yet whether that claim is in the queue")
 	}
-	g.put("w", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Stamp: 1, Last: 1}, nil, true)
+	g.put("w", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Stamp: 1, Last: 1}, 0, nil, true)
 	if st, _ := g.take("w"); st == nil || st.Token != 2 {
 		t.Errorf("the grant is lost: %+v", st)
 	}
@@ -188,7 +156,7 @@ func TestGrantBeforeTheAnswer(t *testing.T) {
 	}
 	g.granted("w", driver.Status{State: driver.Holding, Token: 3})
 	g.expect("w", "n", time.Minute)
-	g.put("w", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Stamp: 1}, nil, true)
+	g.put("w", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Stamp: 1}, 0, nil, true)
 	if st, news := g.take("w"); st != nil || news == nil {
 		t.Errorf("an old grant: %+v", st)
 	}
@@ -201,7 +169,7 @@ func TestOldGrant(t *testing.T) {
 	const last = 5
 	old, young := driver.Status{State: driver.Holding, Token: last}, driver.Status{State: driver.Holding, Token: last + 1}
 	enter := func(g *registry) {
-		g.put("w", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Name: "n", Stamp: 1, Last: last}, nil, true)
+		g.put("w", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Name: "n", Stamp: 1, Last: last}, 0, nil, true)
 	}
 	row := func(token int64) (*Row, *queue.Queue) {
 		return &Row{Name: "n", Stamp: 2, Last: token, Now: 1}, &queue.Queue{Limit: 1, Claims: []queue.Claim{
@@ -238,7 +206,7 @@ func TestNewsBeforeWait(t *testing.T) {
 		var g registry
 		g.expect("w", "n", time.Minute)
 		happen(&g) // the claim is in the row, and the answer on its way
-		g.put("w", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Name: "n", Stamp: 1}, nil, true)
+		g.put("w", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Name: "n", Stamp: 1}, 0, nil, true)
 		for _, when := range []string{"before the answer", "before Wait"} {
 			if _, news := g.take("w"); news != nil {
 				t.Errorf("%s, %s: it waits without having looked", name, when)
@@ -288,7 +256,7 @@ func TestLookForSeveral(t *testing.T) {
 func TestRegistryForgets(t *testing.T) {
 	var g registry
 	for i := range 10 * forgetful {
-		g.put(fmt.Sprint(i), "n", -time.Hour, &driver.Status{State: driver.Holding, Token: 1}, &Row{Stamp: 1}, nil, false)
+		g.put(fmt.Sprint(i), "n", -time.Hour, &driver.Status{State: driver.Holding, Token: 1}, &Row{Stamp: 1}, 0, nil, false)
 	}
 	if len(g.claims) > 2*forgetful {
 		t.Errorf("%d claims that have run out are kept", len(g.claims))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,9 +28,10 @@ const (
 // one looks, each from the first need on.
 type post struct {
 	s       *Store
-	up      atomic.Bool // listening
-	deaf    atomic.Bool // listening turned out to be impossible
-	idle    atomic.Bool // nothing to look for
+	up      atomic.Bool  // listening
+	deaf    atomic.Bool  // listening turned out to be impossible
+	armed   atomic.Int64 // when look looks next, in nanoseconds since began
+	began   time.Time
 	kick    chan struct{}
 	records wake.Hub // by name
 
@@ -43,7 +45,7 @@ type post struct {
 }
 
 func (p *post) init(s *Store) {
-	p.s = s
+	p.s, p.began = s, time.Now()
 	p.kick = make(chan struct{}, 1)
 	p.hears = make(map[int]func(driver.Notice))
 	p.faults = make(chan struct{})
@@ -102,6 +104,7 @@ func (p *post) look() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for s.ctx.Err() == nil {
+		p.armed.Store(math.MaxInt64) // what comes from now on may be missed
 		ts, next := s.own.due(p.up.Load(), p.heard(), time.Now())
 		if len(ts) > 0 {
 			if err := s.look(ts); err != nil {
@@ -114,13 +117,20 @@ func (p *post) look() {
 		if !next.IsZero() {
 			timer.Reset(time.Until(next))
 			at = timer.C
+			p.armed.Store(int64(next.Sub(p.began)))
 		}
-		p.idle.Store(at == nil)
 		select {
 		case <-p.kick:
 		case <-at:
 		case <-s.ctx.Done():
 		}
+	}
+}
+
+// holds lets look see that there is a claim that holds, if nobody pushes.
+func (p *post) holds() {
+	if !p.up.Load() && p.armed.Load() > int64(time.Since(p.began)+firstHeld) {
+		p.wake()
 	}
 }
 
@@ -202,6 +212,7 @@ func (p *post) doubt(signals []signal) {
 
 func (p *post) granted(id string, st driver.Status) {
 	if p.s.own.granted(id, st) {
+		p.holds()
 		p.notify(driver.Notice{Kind: driver.Granted, ID: id, Status: st})
 	}
 }

@@ -1,7 +1,6 @@
 package sqlqueue
 
 import (
-	"maps"
 	"sync"
 	"time"
 
@@ -17,6 +16,7 @@ type own struct {
 	state   driver.State
 
 	seen, asked int64 // the row's stamp and count when the claim was seen there last
+	limit       int64 // of the queue, if that is what the claim wants or holds
 
 	// sole: in the row with that stamp it holds, and nobody else is there.
 	sole bool
@@ -33,20 +33,27 @@ type own struct {
 	rung   bool          // there was news since it was looked for
 	pushed bool          // the row has this store's channel for it
 	ahead  int
-	moved  time.Time // when it last moved up, or began to wait
-	next   time.Time // when to look next
+	pace   time.Duration // between two moves, as far as is known
+
+	moved time.Time // when it last moved up, began to wait, or to hold
+	next  time.Time // when to look next
 }
 
 // registry is the claims of a store, by id.
 type registry struct {
 	mu      sync.Mutex
 	claims  map[string]*own
-	waiters map[string]*own // those with news
-	limit   int             // size at which to look for those that have run out
-	heldAt  time.Time       // when to look at holding claims next
+	waiters map[string]*own          // those with news
+	young   map[string]*own          // those that hold since a moment ago, and are not told
+	limit   int                      // size at which to look for those that have run out
+	paces   map[string]time.Duration // by name
+	heldAt  time.Time                // when to look at holding claims next
 }
 
-const forgetful = 64
+const (
+	forgetful = 64
+	pacesMost = 1024
+)
 
 // get answers the claim, which is there from now on; the lock is held.
 func (g *registry) get(id, name string, ttl time.Duration) *own {
@@ -57,7 +64,12 @@ func (g *registry) get(id, name string, ttl time.Duration) *own {
 			g.claims = make(map[string]*own)
 		}
 		if len(g.claims) >= max(g.limit, forgetful) {
-			maps.DeleteFunc(g.claims, func(_ string, e *own) bool { return e.news == nil && e.expires.Before(now) })
+			for id, e := range g.claims {
+				if e.news == nil && e.expires.Before(now) {
+					delete(g.claims, id)
+					delete(g.young, id)
+				}
+			}
 			g.limit = 2 * len(g.claims)
 		}
 		e = &own{name: name}
@@ -78,44 +90,82 @@ func (g *registry) expect(id, name string, ttl time.Duration) {
 	e.state, e.grant, e.sole = driver.Gone, nil, false
 }
 
-// put notes what an operation has answered about a claim; of one that holds
-// alone, how. pushed tells whether the row has this store's channel for it.
-func (g *registry) put(id, name string, ttl time.Duration, st *driver.Status, row *Row, sole *soleness, pushed bool) {
+// put notes what an operation has answered about a claim; its limit if it wants or
+// holds everything, and of one that holds alone, how. pushed tells whether the row
+// has this store's channel for it.
+func (g *registry) put(id, name string, ttl time.Duration, st *driver.Status, row *Row, limit int64, sole *soleness, pushed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch st.State {
 	case driver.Waiting:
 		e := g.get(id, name, ttl)
-		e.floor = max(e.floor, row.Last)
+		e.floor, e.limit = max(e.floor, row.Last), limit
 		if e.grant == nil || e.grant.Token <= e.floor { // else a message was faster
-			e.saw(st, row, pushed)
+			g.saw(e, st, row, pushed)
 		}
+		e.pushed = pushed
 	case driver.Holding:
 		e := g.get(id, name, ttl)
 		g.ring(id, e)
-		e.state, e.grant, e.seen, e.asked, e.pushed = driver.Holding, nil, row.Stamp, row.Asked, pushed
-		e.sole = sole != nil
-		if e.sole {
-			e.ends, e.used = sole.ends, sole.used
-		}
+		e.grant, e.seen, e.asked, e.pushed = nil, row.Stamp, row.Asked, pushed
+		g.hold(id, e)
+		e.limit = limit
+		e.alone(sole)
 	default:
 		g.drop(id)
 	}
 }
 
-// saw notes where a waiting claim stands.
-func (e *own) saw(st *driver.Status, row *Row, pushed bool) {
-	now := time.Now()
-	if e.state != driver.Waiting || st.Ahead != e.ahead {
-		e.moved = now
-		e.next = now.Add(firstLook)
+// saw notes where a waiting claim stands; the lock is held.
+func (g *registry) saw(e *own, st *driver.Status, row *Row, pushed bool) {
+	now, up := time.Now(), e.ahead-st.Ahead
+	switch {
+	case e.state != driver.Waiting:
+		e.pace, up = g.paces[e.name], 1
+	case up > 0:
+		pace := now.Sub(e.moved) / time.Duration(up)
+		if e.pace > 0 {
+			pace = (pace + e.pace) / 2
+		}
+		e.pace = pace
+		g.keepPace(e.name, pace)
 	}
 	e.state, e.ahead, e.seen, e.asked, e.pushed = driver.Waiting, st.Ahead, row.Stamp, row.Asked, pushed
 	e.sole, e.grant = false, nil
+	if up != 0 {
+		e.moved, e.next = now, now.Add(jittered(e.first()))
+	}
+}
+
+// keepPace keeps how fast a queue moves, for those who come.
+func (g *registry) keepPace(name string, pace time.Duration) {
+	if len(g.paces) >= pacesMost && g.paces[name] == 0 {
+		clear(g.paces)
+	}
+	if g.paces == nil {
+		g.paces = make(map[string]time.Duration)
+	}
+	g.paces[name] = pace
 }
 
 // soleness is what leaving by one statement needs to know.
 type soleness struct{ ends, used int64 }
+
+func (e *own) alone(sole *soleness) {
+	if e.sole = sole != nil; e.sole {
+		e.ends, e.used = sole.ends, sole.used
+	}
+}
+
+// holdsAll answers the limit of the claim's queue, if the claim holds that.
+func (g *registry) holdsAll(id string) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e := g.claims[id]; e != nil && e.state == driver.Holding {
+		return e.limit
+	}
+	return 0
+}
 
 // alone answers the row's stamp if the claim holds alone in it.
 func (g *registry) alone(id string) (was int64, how soleness) {
@@ -143,6 +193,30 @@ func (g *registry) doubt(id string) {
 	}
 }
 
+// doubtName is doubt for those who wait for a name.
+func (g *registry) doubtName(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, e := range g.claims {
+		if e.name == name && e.state != driver.Holding {
+			g.nudge(id, e)
+		}
+	}
+}
+
+// stir has those looked for soon who wait for a name, and reports whether there
+// are any.
+func (g *registry) stir(name string) (some bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range g.waiters {
+		if e.name == name {
+			e.next, some = time.Now(), true
+		}
+	}
+	return some
+}
+
 // ring wakes who waits for news of the claim; the lock is held.
 func (g *registry) ring(id string, e *own) {
 	if e.news != nil {
@@ -156,6 +230,7 @@ func (g *registry) drop(id string) {
 	if e := g.claims[id]; e != nil {
 		g.ring(id, e)
 		delete(g.claims, id)
+		delete(g.young, id)
 	}
 }
 
@@ -178,7 +253,8 @@ func (g *registry) granted(id string, st driver.Status) bool {
 		return false
 	}
 	waited := e.state == driver.Waiting // else put decides whether that is this claim
-	e.state, e.grant, e.sole = driver.Holding, &st, false
+	e.grant, e.sole = &st, false
+	g.hold(id, e)
 	g.ring(id, e)
 	return waited
 }

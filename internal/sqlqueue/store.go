@@ -44,6 +44,7 @@ type Config struct {
 type Store struct {
 	Config
 	own   registry
+	known familiar
 	post  post
 	sweep sweeper
 

@@ -1,0 +1,161 @@
+package sqlqueue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+// Enter implements driver.Store.
+func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
+	if err := c.Check(); err != nil {
+		return driver.Status{}, fmt.Errorf("enter: %w", err)
+	}
+	sent := time.Now()
+	st, err := call(ctx, s, func(w *work) (driver.Status, error) { return w.enter(&c, sent) })
+	if err != nil {
+		if _, ok := err.(*driver.LimitError); ok {
+			return driver.Status{}, err
+		}
+		return driver.Status{}, s.failed("enter", c.Name, err)
+	}
+	return st, nil
+}
+
+func (w *work) enter(c *driver.Claim, sent time.Time) (st driver.Status, err error) {
+	s := w.s
+	e, err := entrance(c, s.channel())
+	if err != nil {
+		return st, err
+	}
+	if !c.Try { // somebody may tell of it before the answer is there
+		s.own.expect(c.ID, c.Name, c.TTL)
+		defer func() {
+			if err != nil {
+				s.own.forget(c.ID)
+			}
+		}()
+	}
+	in, err := w.enterByOne(c, e)
+	switch {
+	case err != nil:
+		return st, err
+	case in.token != 0:
+		st = driver.Status{State: driver.Holding, Token: in.token, Deadline: driver.Deadline(sent, c.TTL)}
+		limit := int64(0)
+		if c.Units == c.Limit {
+			st.Spare, limit = queue.Spare, c.Limit
+		}
+		row := Row{Name: c.Name, Stamp: e.Stamp}
+		s.own.put(c.ID, c.Name, c.TTL, &st, &row, limit, &soleness{ends: queue.Micros(c.TTL)}, s.channel() != "")
+		s.post.holds()
+		return st, nil
+	}
+	if !c.Try {
+		s.post.begin()
+	}
+	if in.joined {
+		return w.joined(c, in.row, sent)
+	}
+	if err := w.alive(); err != nil {
+		return st, err
+	}
+	old := in.row
+	var row *Row
+	var q *queue.Queue
+	err = w.change(c.Name, old, func(now *queue.Queue, o *queue.Op, r *Row) (bool, error) {
+		state, err := o.Enter(now, queue.Claim{
+			ID: c.ID, Session: s.channel(), Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
+		}, c.Limit, queue.Micros(c.TTL), c.Try)
+		st, q, row = now.Status(c.ID, state, o.Now, sent, c.TTL), now, r
+		return state == driver.Holding || state == driver.Waiting, queue.NameLimit(err, c.Name)
+	})
+	if err != nil {
+		return driver.Status{}, err
+	}
+	s.known.saw(c.Name, likeness(q, c.ID))
+	s.note(c.ID, c.Name, c.TTL, &st, q, row)
+	return st, nil
+}
+
+// entered is what became of an Entrance.
+type entered struct {
+	token  int64 // it holds with that, alone
+	joined bool  // it stands in the queue, behind others unless the row tells so
+	row    *Row  // if it came along: with the claim if that has joined
+}
+
+// enterByOne enters by one statement, if one fits: the one that fits what the row
+// was like before comes first.
+func (w *work) enterByOne(c *driver.Claim, e *Entrance) (in entered, err error) {
+	s := w.s
+	first := func(known bool) func() error {
+		return func() (err error) {
+			if in.token, in.row, err = s.Dialect.Enter(w.ctx, s.DB, e, known); in.token != 0 {
+				s.known.saw(c.Name, idle)
+			}
+			return err
+		}
+	}
+	behind := func() error {
+		if c.Try {
+			return nil
+		}
+		joined, row, err := s.Dialect.Join(w.ctx, s.DB, e)
+		if in.joined = joined; joined || row != nil {
+			in.row = row
+		}
+		return err
+	}
+	var steps []func() error
+	switch s.known.guess(c.Name) {
+	case strange:
+		steps = []func() error{first(false), behind}
+	case idle:
+		steps = []func() error{first(true), behind}
+	case busy:
+		steps = []func() error{behind, first(false)}
+	}
+	for _, step := range steps {
+		if err = w.alive(); err == nil {
+			err = step()
+		}
+		if err != nil || in.token != 0 || in.joined {
+			break
+		}
+	}
+	return in, err
+}
+
+// joined answers the status of a claim that stands in the queue by now.
+func (w *work) joined(c *driver.Claim, row *Row, sent time.Time) (st driver.Status, err error) {
+	s := w.s
+	if row == nil {
+		if err := w.alive(); err != nil {
+			return st, err
+		}
+		r, err := s.Dialect.Load(w.ctx, s.DB, c.Name, false)
+		if err != nil {
+			return st, err
+		}
+		row = &r
+	}
+	q, err := row.queue()
+	if err != nil {
+		return st, err
+	}
+	st = q.Status(c.ID, q.State(c.ID), row.Now, sent, c.TTL)
+	s.known.saw(c.Name, likeness(q, c.ID))
+	s.note(c.ID, c.Name, c.TTL, &st, q, row)
+	if st.State == driver.Waiting && st.Ahead == 0 {
+		for i := range q.Claims {
+			if q.Claims[i].Holding() {
+				s.post.wanted(q.Claims[i].ID) // if it is here
+			}
+		}
+	}
+	return st, nil
+}

@@ -27,7 +27,8 @@ type PostgresOptions struct {
 // Postgres is a PostgreSQL server that was started here.
 type Postgres struct {
 	daemon
-	opts PostgresOptions
+	opts     PostgresOptions
+	uid, gid uint32
 }
 
 // program finds one of PostgreSQL's programs. In Debian they are not in PATH, and
@@ -47,10 +48,30 @@ func program(name string) (string, error) {
 // StartPostgres starts a server with a data folder of its own, and answers when it
 // accepts commands. Remove ends it and removes the folder.
 func StartPostgres(opts PostgresOptions) (*Postgres, error) {
-	initdb, err := program("initdb")
+	p, err := newPostgres(opts)
 	if err != nil {
 		return nil, err
 	}
+	auth := []string{"--auth=trust"}
+	if opts.Password != "" {
+		file := filepath.Join(p.dir, "password")
+		if err := os.WriteFile(file, []byte(opts.Password+"\n"), 0o644); err != nil {
+			return nil, err
+		}
+		auth = []string{"--auth=scram-sha-256", "--pwfile=" + file}
+	}
+	if err := p.run("initdb", append(auth, "-D", p.data(), "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")...); err != nil {
+		os.RemoveAll(p.dir)
+		return nil, err
+	}
+	if err := p.serve(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// newPostgres answers a server with an empty folder.
+func newPostgres(opts PostgresOptions) (*Postgres, error) {
 	server, err := program("postgres")
 	if err != nil {
 		return nil, err
@@ -63,42 +84,48 @@ func StartPostgres(opts PostgresOptions) (*Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Postgres{opts: opts, daemon: daemon{name: "postgres", dir: dir}}
-	auth := []string{"--auth=trust"}
-	if opts.Password != "" {
-		file := filepath.Join(dir, "password")
-		if err := os.WriteFile(file, []byte(opts.Password+"\n"), 0o644); err != nil {
-			return nil, err
-		}
-		auth = []string{"--auth=scram-sha-256", "--pwfile=" + file}
-	}
-	data := filepath.Join(dir, "data")
-	cmd := as(exec.Command(initdb, append(auth, "-D", data, "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")...), uid, gid)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		os.RemoveAll(dir)
-		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
-	}
+	p := &Postgres{opts: opts, daemon: daemon{name: "postgres", dir: dir}, uid: uid, gid: gid}
 	p.command = func() *exec.Cmd {
 		cmd := as(exec.Command(server, append([]string{
-			"-D", data, "-k", dir, "-c", "listen_addresses=127.0.0.1", "-p", strconv.Itoa(p.port),
+			"-D", p.data(), "-k", dir, "-c", "listen_addresses=127.0.0.1", "-p", strconv.Itoa(p.port),
 			"-c", "max_connections=200",
 		}, opts.Args...)...), uid, gid)
 		cmd.Dir = dir
 		return cmd
 	}
 	p.hello = p.accepts
+	return p, nil
+}
+
+func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
+
+// run runs one of PostgreSQL's other programs as the server's user.
+func (p *Postgres) run(name string, args ...string) error {
+	path, err := program(name)
+	if err != nil {
+		return err
+	}
+	cmd := as(exec.Command(path, args...), p.uid, p.gid)
+	cmd.Dir = p.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", name, err, out)
+	}
+	return nil
+}
+
+// serve starts the server for the first time; if that fails, it is removed.
+func (p *Postgres) serve() (err error) {
 	// The port is free until somebody else takes it: then take another one.
 	for range 5 {
 		if p.port, err = freePort(); err != nil {
 			break
 		}
 		if err = p.start(); err == nil {
-			return p, nil
+			return nil
 		}
 	}
 	p.Remove()
-	return nil, err
+	return err
 }
 
 // RunPostgres starts a server for a test, and removes it at its end.
@@ -111,6 +138,32 @@ func RunPostgres(t testing.TB, opts PostgresOptions) *Postgres {
 	t.Cleanup(p.Remove)
 	return p
 }
+
+// RunReplica starts a server for a test that follows the one at addr: p, or a
+// proxy in front of it. It is removed at the test's end.
+func (p *Postgres) RunReplica(t testing.TB, addr string, opts PostgresOptions) *Postgres {
+	t.Helper()
+	r, err := newPostgres(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Remove)
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := fmt.Sprintf("host=%s port=%s user=postgres", host, port)
+	if err := r.run("pg_basebackup", "-D", r.data(), "-d", from, "-R", "-X", "stream", "-c", "fast", "--no-sync"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.serve(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Promote makes a replica a primary, and waits until it is.
+func (p *Postgres) Promote() error { return p.run("pg_ctl", "promote", "-w", "-D", p.data()) }
 
 // URL names the server as pawl's --store does.
 func (p *Postgres) URL() string { return p.URLAt(p.Addr()) }
@@ -127,9 +180,12 @@ func (p *Postgres) URLAt(addr string) string {
 // accepts tells whether the server says that it is ready: it writes so, as the
 // last word, into a file beside its data.
 func (p *Postgres) accepts(pid int) bool {
-	text, err := os.ReadFile(filepath.Join(p.dir, "data", "postmaster.pid"))
+	text, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid"))
 	lines := strings.Split(string(text), "\n")
-	if err != nil || len(lines) < 8 || lines[0] != strconv.Itoa(pid) || strings.TrimSpace(lines[7]) != "ready" {
+	if err != nil || len(lines) < 8 || lines[0] != strconv.Itoa(pid) {
+		return false
+	}
+	if status := strings.TrimSpace(lines[7]); status != "ready" && status != "standby" {
 		return false
 	}
 	c, err := net.DialTimeout("tcp", p.Addr(), time.Second)

@@ -188,6 +188,10 @@ func (cl *claim) stumble(err error) (pause time.Duration) {
 // run out, or the engine has lost its data. It gets a new id, for a late
 // message about the old one must not pass for news of this.
 func (cl *claim) startOver() {
+	if cl.unanswered { // an Enter may still come, and would enter the old one again
+		old := &claim{co: cl.co, id: cl.id, ttl: cl.ttl, ends: cl.ends, state: over, unanswered: true}
+		old.leaveSoon(0, 0)
+	}
 	cl.co.core.unregister(cl)
 	cl.co.core.keeper.remove(cl)
 	cl.id, cl.state = driver.NewID(), entering

@@ -77,6 +77,39 @@ func TestLateEnterAfterRelease(t *testing.T) {
 	})
 }
 
+// A claim that was taken away before its client had heard of the grant was entered
+// under a new id, and the old one came back by an earlier Enter of its own.
+func TestLateEnterOfAnEarlierID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		f := &faulty{Store: store}
+		c, other := newClient(t, f, nil), newClient(t, store, nil)
+		first := lock(t, other.Mutex("x"))
+		late := lateEnter(f, "x")
+		done := make(chan *pawl.Lease)
+		go func() {
+			l, err := c.Mutex("x").Lock(context.Background())
+			if err != nil {
+				t.Error(err)
+			}
+			done <- l
+		}()
+		time.Sleep(time.Second) // it waits, by its second Enter
+		f.set(func() { f.lag = 100 * time.Millisecond })
+		unlock(t, first)
+		if _, err := other.Release(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		l := <-done
+		late.Wait()
+		unlock(t, l)
+		time.Sleep(5 * time.Second)
+		if n := claims(t, store, "x"); n != 0 {
+			t.Error("the claim is there again, for nobody")
+		}
+	})
+}
+
 // A context of a set that is over hid the lease that was taken under it.
 func TestDeadlockUnderAnEndedSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

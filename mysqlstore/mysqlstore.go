@@ -47,6 +47,10 @@ type Options struct {
 	// Otherwise that is an error.
 	Create bool
 
+	// Server is what errors call the server, as in "db1:3306"; they do not where it
+	// is "".
+	Server string
+
 	// Close is called when the store is closed, and nothing is under way any
 	// more; nil: nothing is.
 	Close func() error
@@ -72,7 +76,7 @@ func New(db *sql.DB, o *Options) (*Store, error) {
 	}
 	d, closeDB := newDialect(prefix), o.Close
 	return &Store{sqlqueue.New(sqlqueue.Config{
-		DB: db, Dialect: d, Create: o.Create,
+		DB: db, Dialect: d, Create: o.Create, Server: o.Server,
 		Close: func() error {
 			d.close()
 			if closeDB != nil {

@@ -92,36 +92,31 @@ type entered struct {
 // was like before comes first.
 func (w *work) enterByOne(c *driver.Claim, e *Entrance) (in entered, err error) {
 	s := w.s
-	first := func(known bool) func() error {
-		return func() (err error) {
-			if in.token, in.row, err = s.Dialect.Enter(w.ctx, s.DB, e, known); in.token != 0 {
-				s.known.saw(c.Name, idle)
-			}
-			return err
-		}
-	}
-	behind := func() error {
-		if c.Try {
-			return nil
-		}
-		joined, row, err := s.Dialect.Join(w.ctx, s.DB, e)
-		if in.joined = joined; joined || row != nil {
-			in.row = row
-		}
-		return err
-	}
-	var steps []func() error
-	switch s.known.guess(c.Name) {
-	case strange:
-		steps = []func() error{first(false), behind}
-	case idle:
-		steps = []func() error{first(true), behind}
+	const first, behind = 1, 2
+	var steps [2]int
+	was := s.known.guess(c.Name)
+	switch was {
+	case strange, idle:
+		steps = [...]int{first, behind}
 	case busy:
-		steps = []func() error{behind, first(false)}
+		steps = [...]int{behind, first}
 	}
 	for _, step := range steps {
-		if err = w.alive(); err == nil {
-			err = step()
+		if step == 0 || step == behind && c.Try {
+			continue
+		}
+		if err := w.alive(); err != nil {
+			return in, err
+		}
+		if step == first {
+			if in.token, in.row, err = s.Dialect.Enter(w.ctx, s.DB, e, was == idle); in.token != 0 {
+				s.known.saw(c.Name, idle)
+			}
+		} else if err = e.behind(c); err == nil {
+			var row *Row
+			if in.joined, row, err = s.Dialect.Join(w.ctx, s.DB, e); in.joined {
+				in.row = row
+			}
 		}
 		if err != nil || in.token != 0 || in.joined {
 			break

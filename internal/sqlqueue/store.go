@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ type Config struct {
 	Dialect Dialect
 	Create  bool   // the tables, if they are not there
 	Missing string // what to do where they are not
+	Server  string // for errors: where it is; may be ""
 	// Listen calls message for what comes on the channels, as soon as it can has
 	// called up, until ctx ends or it fails. With driver.ErrUnsupported, or if
 	// nil: nothing can be pushed.
@@ -223,7 +225,7 @@ func (s *Store) prepare(w *work) error {
 func (s *Store) CreateSchema(ctx context.Context) error {
 	_, err := callOn(ctx, s, true, func(w *work) (struct{}, error) { return struct{}{}, s.Dialect.Create(w.ctx, s.DB) })
 	if err != nil {
-		return fmt.Errorf("%s: create the tables: %w", s.Dialect.Engine(), err)
+		return fmt.Errorf("%s: create the tables: %w", s.Dialect.Engine(), s.at(err))
 	}
 	return nil
 }
@@ -248,7 +250,16 @@ func (s *Store) explain(err error) error {
 
 // failed says what was tried on what.
 func (s *Store) failed(what, name string, err error) error {
-	return fmt.Errorf("%s: %s %q: %w", s.Dialect.Engine(), what, name, err)
+	return fmt.Errorf("%s: %s %q: %w", s.Dialect.Engine(), what, name, s.at(err))
+}
+
+// at says where, unless the error does, as those of package net do, or has nothing
+// to do with it.
+func (s *Store) at(err error) error {
+	if s.Server == "" || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrClosed) || strings.Contains(err.Error(), s.Server) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s.Server, err)
 }
 
 // pause waits for about d.

@@ -32,11 +32,11 @@ type Entrance struct {
 	TTL      int64
 	Session  string // who needs no note
 	Body     string // of a queue with this claim alone, its times counted from Since
-	// Claim is how it stands behind others, up to the number of its arrival.
-	Claim string
-	// Head is how the body of a queue of that limit begins, up to its claims, and
-	// Whole stands in the claims that hold or want all of it.
-	Head, Whole string
+
+	// For Join: how the claim stands behind others, up to the number of its arrival;
+	// how the body of a queue of that limit begins, up to its claims; and what
+	// stands in the claims that hold or want all of it.
+	Claim, Head, Whole string
 }
 
 // Passage is a claim that holds everything and leaves by one statement, so that
@@ -54,23 +54,25 @@ func head(limit int64) string  { return fmt.Sprintf(`{"last":0,"limit":%d,"claim
 func whole(limit int64) string { return fmt.Sprintf(`"units":%d,`, limit) }
 
 func entrance(c *driver.Claim, session string) (*Entrance, error) {
-	e := &Entrance{
-		Name: c.Name, ID: c.ID, Stamp: newStamp(), TTL: queue.Micros(c.TTL), Session: session,
-		Head: head(c.Limit), Whole: whole(c.Limit),
-	}
-	// It is what queue.Op.Enter makes of an empty queue.
-	mine := queue.Claim{
-		ID: c.ID, Session: session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
-		Alone: c.Units == c.Limit, Expires: e.TTL,
-	}
+	e := &Entrance{Name: c.Name, ID: c.ID, Stamp: newStamp(), TTL: queue.Micros(c.TTL), Session: session}
 	var err error
-	if e.Body, err = body(&queue.Queue{Limit: c.Limit, Claims: []queue.Claim{mine}}); err != nil {
-		return nil, err
-	}
-	mine.Alone, mine.Expires = false, 0
-	text, err := body(&queue.Queue{Limit: c.Limit, Claims: []queue.Claim{mine}})
-	e.Claim = strings.TrimSuffix(strings.TrimPrefix(text, e.Head), `0,"expires":0`+Last)
+	e.Body, err = e.alone(c, c.Units == c.Limit, e.TTL)
 	return e, err
+}
+
+// behind fills in what Dialect.Join needs, which most entrances do not come to.
+func (e *Entrance) behind(c *driver.Claim) error {
+	e.Head, e.Whole = head(c.Limit), whole(c.Limit)
+	text, err := e.alone(c, false, 0)
+	e.Claim = strings.TrimSuffix(strings.TrimPrefix(text, e.Head), `0,"expires":0`+Last)
+	return err
+}
+
+// alone answers the body of a queue with that claim, as queue.Op.Enter makes it.
+func (e *Entrance) alone(c *driver.Claim, all bool, expires int64) (string, error) {
+	return body(&queue.Queue{Limit: c.Limit, Claims: []queue.Claim{{
+		ID: c.ID, Session: e.Session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake, Alone: all, Expires: expires,
+	}}})
 }
 
 func passage(r *driver.Ref, limit int64, session string) *Passage {

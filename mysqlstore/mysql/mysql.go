@@ -119,6 +119,9 @@ func parse(rawURL string, o *mysqlstore.Options) (*driversql.Config, *mysqlstore
 	case u.Port() == "":
 		config.Addr = net.JoinHostPort(u.Hostname(), "3306")
 	}
+	if opts.Server == "" {
+		opts.Server = config.Addr
+	}
 	if config.TLSConfig == "true" && config.TLS != nil {
 		config.TLS.ServerName = u.Hostname()
 	}

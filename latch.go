@@ -19,6 +19,11 @@ import (
 // A party that crashes before it counts down leaves the latch shut: bound Wait
 // by a context. One that crashes after it has counted.
 //
+// It is a record and no lock: a Mutex of the same name, or a Semaphore, goes on
+// beside it, and neither notices the other. To look for a record at each Lock would
+// cost a request. Latches, barriers, elections and what is done once share the
+// records, so of those a name is one (ErrMismatch).
+//
 // A latch lives on while somebody waits, and for a day (see [Latch.Expiring])
 // after it was created, counted down or waited for last; or until it is
 // deleted. After that the name is a new latch.

@@ -177,7 +177,8 @@ func (c *leaseContext) Value(key any) any {
 }
 
 // LeaseFrom answers the lease that ctx belongs to, the innermost of several:
-// that of [Lease.Context], and so of what Do runs. nil if there is none.
+// that of [Lease.Context], and so of what Do runs. nil if there is none; those of
+// a [LeaseSet] are not found.
 func LeaseFrom(ctx context.Context) *Lease {
 	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
 		return c.lease
@@ -208,9 +209,9 @@ func held(ctx context.Context, core *core, name string) *tenure {
 // [Options].MaxHold allows; a lease that is renewed by itself is renewed for
 // that TTL from now on. From 100 ms to 7 days.
 //
-// ErrLost: it has ended, or the engine knows it no longer. Another error: the
-// engine has not answered within ten seconds, a TTL, or ctx; the lease lives
-// until its Deadline.
+// ErrLost: it has ended, or the engine knows it no longer. ErrReleased, ErrClosed:
+// it was given up. ErrInvalid: ttl is not allowed. Another error: the engine has not
+// answered within ten seconds, a TTL, or ctx; the lease lives until its Deadline.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl != 0 {
 		if err := driver.CheckTTL(ttl); err != nil {

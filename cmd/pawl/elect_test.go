@@ -118,6 +118,7 @@ func TestElectAgain(t *testing.T) {
 	proctest.Eventually(t, func() bool { return len(b.queue("e").Waiters) == 1 }, "the other one does not stand")
 	b.run("release", "--force", "e").Want(0)
 	other.Await("leads e ")
+	proctest.Eventually(t, func() bool { return len(b.queue("e").Waiters) == 1 }, "it does not stand again")
 	p.Process.Signal(syscall.SIGTERM)
 	p.Want(143)
 	if n := strings.Count(p.Out.String(), "leads e "); n != 2 {

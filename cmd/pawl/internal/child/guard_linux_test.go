@@ -72,9 +72,9 @@ func TestGuardKillsAtTheDeadline(t *testing.T) {
 		vars []string
 		want int
 	}{
-		"of the lease": {[]string{"TTL=2s", "FIXED=1", "KILL_AFTER=900ms"}, exitLost},
-		"no grace":     {[]string{"TTL=1s", "FIXED=1", "KILL_AFTER=0s"}, exitLost},
-		"held long":    {[]string{"MAX_HOLD=1s", "KILL_AFTER=200ms"}, exitMax},
+		"of the lease": {[]string{"TTL=4s", "FIXED=1", "KILL_AFTER=900ms"}, exitLost},
+		"no grace":     {[]string{"TTL=4s", "FIXED=1", "KILL_AFTER=0s"}, exitLost},
+		"held long":    {[]string{"MAX_HOLD=4s", "KILL_AFTER=200ms"}, exitMax},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -104,7 +104,7 @@ func TestSignalsReachTheGroup(t *testing.T) {
 // Nohup must stay nohup.
 func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	t.Parallel()
-	p := startCommand(t, []string{"sh", "-c", "echo ready; sleep 0.3; exit 4"})
+	p := startCommand(t, []string{"sh", "-c", "echo ready; sleep 30; exit 4"})
 	p.out.wait(t, "ready")
 	p.Process.Signal(syscall.SIGHUP)
 	if got := p.status(); got != 129 {

@@ -59,6 +59,22 @@ func (s *session) key(text string) {
 	}
 }
 
+// awaitJob waits until the shell has given its terminal to a job.
+func (s *session) awaitJob() {
+	s.t.Helper()
+	conn, err := s.tty.SyscallConn()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	eventually(s.t, "no job comes to the foreground", func() bool {
+		var front int
+		if err := conn.Control(func(fd uintptr) { front, err = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) }); err != nil {
+			s.t.Fatal(err)
+		}
+		return err == nil && front != s.Process.Pid
+	})
+}
+
 // shell is an interactive shell with job control. $RUN starts the helper.
 func shell(t *testing.T, vars ...string) *session {
 	t.Helper()
@@ -150,7 +166,7 @@ func TestCtrlZ(t *testing.T) {
 	s.key("bg\n")
 	eventually(t, "it does not run in the background", func() bool { return lines(t, file) > n+3 })
 	s.key("fg; echo sta\"\"tus-$?\n")
-	time.Sleep(200 * time.Millisecond)
+	s.awaitJob()
 	s.key("\x03")
 	s.out.wait(t, "status-130")
 }
@@ -185,10 +201,10 @@ func TestCtrlZBeyondTheLease(t *testing.T) {
 func TestBackgroundJobReads(t *testing.T) {
 	t.Parallel()
 	s := shell(t)
-	s.key("$RUN sh -c 'read x; echo go\"\"t-$x' & sleep 0.5; jobs\n")
-	s.out.wait(t, "Stopped")
+	s.key("$RUN sh -c 'read x; echo go\"\"t-$x' & until jobs | grep Stop\"\"ped; do sleep 0.05; done; echo kno\"\"wn\n")
+	s.out.wait(t, "known")
 	s.key("fg\n")
-	time.Sleep(300 * time.Millisecond)
+	s.awaitJob()
 	s.key("line\n")
 	s.out.wait(t, "got-line")
 }

@@ -240,8 +240,9 @@ func losesEachReply(t *testing.T, good, s driver.Store, l *lossy, prefix string,
 // What locks are made of costs as few statements as can be, however many wait.
 func TestSQLStatements(t *testing.T) {
 	onSQL(t, func(t *testing.T, e *sqlEngine) {
+		const ttl = 10 * time.Minute
 		good := e.store(t)
-		enter(t, good, mutex("tables", time.Minute), driver.Holding)
+		enter(t, good, mutex("tables", ttl), driver.Holding)
 		l, s := newLossy(t, e)
 		read := 0 // what is in front of who has come to wait, where the statement does not tell
 		if e.queues == "pawl_queues" {
@@ -263,24 +264,24 @@ func TestSQLStatements(t *testing.T) {
 				t.Errorf("%s takes %d statements, want %d: %q", what, len(queries), want, queries)
 			}
 		}
-		h := mutex("n", time.Minute)
+		h := mutex("n", ttl)
 		takes("entering a new name", 1, func() { enter(t, s, h, driver.Holding) })
 		takes("leaving it", 1, func() { leaves(t, s, h) })
-		h = mutex("n", time.Minute)
+		h = mutex("n", ttl)
 		takes("entering a known name", 1, func() { enter(t, s, h, driver.Holding) })
-		takes("entering another new name", 1, func() { enter(t, s, mutex("m", time.Minute), driver.Holding) })
+		takes("entering another new name", 1, func() { enter(t, s, mutex("m", ttl), driver.Holding) })
 		// The first that waits finds out that there is somebody.
-		takes("the first one to wait", 2+read, func() { enter(t, s, mutex("n", time.Minute), driver.Waiting) })
+		takes("the first one to wait", 2+read, func() { enter(t, s, mutex("n", ttl), driver.Waiting) })
 		for range 20 {
-			enter(t, good, mutex("n", time.Minute), driver.Waiting)
+			enter(t, good, mutex("n", ttl), driver.Waiting)
 		}
 		for _, id := range claimIDs(t, good, "n")[:5] {
-			w := mutex("n", time.Minute)
+			w := mutex("n", ttl)
 			takes("a further one", 1+read, func() { enter(t, s, w, driver.Waiting) })
 			if id == h.ID {
 				takes("handing over", 1, func() { leaves(t, s, h) })
 			} else {
-				next := driver.Claim{Name: "n", ID: id, TTL: time.Minute}
+				next := driver.Claim{Name: "n", ID: id, TTL: ttl}
 				if st, err := renew(within(t, patience), s, next); err != nil || st.State != driver.Holding {
 					t.Fatalf("the next one: %v, %v", st.State, err)
 				}

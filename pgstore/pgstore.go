@@ -24,7 +24,8 @@
 // [Options.Listen] goes past it. Without them waiting claims look after their
 // place: at first after a millisecond, then after a quarter of the time that
 // they have waited without moving up, 50 ms at the most for the first in the
-// queue; all that wait in one Store by one statement.
+// queue; those behind when half of those in front have had their turns, as long
+// as these took before; all that wait in one Store by one statement.
 package pgstore
 
 import (

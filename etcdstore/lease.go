@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -84,7 +85,11 @@ func (s *Store) keep(ctx context.Context, l *lease, ttl time.Duration) (time.Tim
 			return time.Time{}, err
 		}
 	case l.sent.Add(l.ttl()).Before(now.Add(ttl - slack(ttl))):
-		if err := s.keepAlive(ctx, l); err != nil {
+		err := s.keepAlive(ctx, l)
+		for errors.Is(err, errOldLeader) {
+			err = s.keepAlive(ctx, l) // an election has come between
+		}
+		if err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -144,14 +149,38 @@ func (s *Store) keepAlive(ctx context.Context, l *lease) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if res.TTL <= 0 {
-		s.dropLocked(l)
+		s.drop(l)
 		return errNoLease
 	}
+	if led, err := s.stillLed(ctx, res.GetHeader().GetRaftTerm()); err != nil || !led {
+		return cmp.Or(err, errOldLeader)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	l.sent = sent
 	return nil
+}
+
+// errOldLeader: a keepalive was answered by a leader that was one no longer, or may
+// have been.
+var errOldLeader = errors.New("there is another leader since")
+
+// stillLed tells whether the cluster is led in that term still, by the word of a
+// majority.
+//
+// Invariant: a keepalive counts only if the leader that has answered it led after
+// that. One that was stopped answers, when it goes on, before it learns that there
+// is another, who ends the lease at its own time. A member names the term of what
+// it has applied, and a read that a majority has confirmed comes after the first
+// entry of the term in force.
+func (s *Store) stillLed(ctx context.Context, term uint64) (bool, error) {
+	res, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpGet(s.keys.epoch(), clientv3.WithCountOnly())}, nil)
+	if err != nil {
+		return false, err
+	}
+	// A gRPC proxy names no term.
+	return term == 0 || res.Header.RaftTerm == term, nil
 }
 
 // drop notes that a lease has ended.

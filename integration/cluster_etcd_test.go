@@ -168,3 +168,42 @@ func swap(ctx context.Context, s driver.Store, r driver.Record) (driver.Record, 
 		}
 	}
 }
+
+// The leader is stopped until there is another, goes on, and is killed a moment
+// later. If it renews a lease in that moment, as the leader that it takes itself
+// for, that is not believed: the new one ends the lease at its own time.
+func TestEtcdClusterLeaderOfYesterday(t *testing.T) {
+	t.Parallel()
+	const ttl = 8 * time.Second
+	c := servers.RunEtcdCluster(t, 3)
+	leader := lead(t, c, -1)
+	far, near := openEtcdAt(t, c.URL(leader)), openEtcdAt(t, c.URL((leader+1)%3, (leader+2)%3))
+	h, w := mutex("x", ttl), mutex("x", time.Minute)
+	until := enter(t, far, h, driver.Holding).Deadline
+	enter(t, near, w, driver.Waiting)
+	c.Members[leader].Pause()
+	lead(t, c, leader)
+	time.Sleep(time.Until(until) - ttl/4)
+	renewed := make(chan driver.Status, 1)
+	go func() {
+		ctx := within(t, ttl/4)
+		st, err := renew(ctx, far, h)
+		for err != nil && ctx.Err() == nil {
+			st, err = renew(ctx, far, h)
+		}
+		t.Logf("renewed: %+v, %v", st, err)
+		renewed <- st
+	}()
+	time.Sleep(100 * time.Millisecond) // so that the request waits for it
+	c.Members[leader].Resume()
+	if st := <-renewed; st.Deadline.After(until) {
+		until = st.Deadline
+	}
+	c.Members[leader].Kill()
+	if st, err := get(within(t, 90*time.Second), near, w); err != nil || st.State != driver.Holding {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if left := time.Until(until); left > 0 {
+		t.Errorf("another holds, and the first may take itself for the holder for %v", left)
+	}
+}

@@ -32,7 +32,6 @@ func TestConformanceInRealTime(t *testing.T) {
 			s := memstore.New()
 			return drivertest.Backing{Open: func() (driver.Store, error) { return open(s), nil }}
 		},
-		ShortTTL: 150 * time.Millisecond,
 	})
 }
 

@@ -63,10 +63,10 @@ func TestElect(t *testing.T) {
 	follow.Process.Signal(syscall.SIGINT)
 	follow.Want(130)
 	b.run("leader", "e").Want(68)
-	if p := b.run("leader", "--timeout", "200ms", "e").Want(68); !strings.Contains(p.Err.String(), "after 200ms") {
+	if p := b.run("leader", "--timeout", "1s", "e").Want(68); !strings.Contains(p.Err.String(), "after 1s") {
 		t.Error(p.Err)
 	}
-	b.run("leader", "--follow", "--timeout", "200ms", "e").Want(0)
+	b.run("leader", "--follow", "--timeout", "1s", "e").Want(0)
 
 	wait := b.start("leader", "--timeout", "1m", "--only-value", "e")
 	third := b.start("elect", "--value", "three", "e", "sh", "-c", loop)
@@ -124,7 +124,7 @@ func TestElectAgain(t *testing.T) {
 	if n := strings.Count(p.Out.String(), "leads e "); n != 2 {
 		t.Errorf("COMMAND ran %d times", n)
 	}
-	if p := b.run("elect", "--timeout", "200ms", "e", "true").Want(75); !strings.Contains(p.Err.String(), "still busy after 200ms: held by") {
+	if p := b.run("elect", "--timeout", "1s", "e", "true").Want(75); !strings.Contains(p.Err.String(), "still busy after 1s: held by") {
 		t.Error(p.Err)
 	}
 }

@@ -27,8 +27,8 @@ func TestLatch(t *testing.T) {
 		}
 	}
 	latch("down", "l").Want(0) // a party of its own
-	p := latch("wait", "--timeout", "200ms", "l").Want(75)
-	if !strings.Contains(p.Err.String(), `latch "l": the time is up, after 200ms`) {
+	p := latch("wait", "--timeout", "1s", "l").Want(75)
+	if !strings.Contains(p.Err.String(), `latch "l": the time is up, after 1s`) {
 		t.Error(p.Err)
 	}
 	if p := b.run("latch", "wait", "--count", "4", "l").Want(64); !strings.Contains(p.Err.String(), "it has count 3") {
@@ -128,7 +128,7 @@ func TestBrokenBarrier(t *testing.T) {
 		waiting("1")
 		flags := []string{"barrier", "--parties=3", "--timeout=1m", what}
 		if what == "timeout" {
-			flags[2] = "--timeout=500ms"
+			flags[2] = "--timeout=2s"
 		}
 		leaves := b.start(flags...)
 		if what != "timeout" {

@@ -53,7 +53,7 @@ func TestExitStatus(t *testing.T) {
 		{"run --store nfs://x x true", 64, "file://, mem://, mysql://"},
 		{"run --store redis://h?x=y x true", 64, `unknown parameter "x"`},
 		{"run --store redis://127.0.0.1:1 --no-wait x true", 69, "refused"},
-		{"run --store redis://127.0.0.1:1 --timeout 300ms x true", 69, "refused"},
+		{"run --store redis://127.0.0.1:1 --timeout 3s x true", 69, "refused"},
 		{"run --store redis://127.0.0.1:1 x true", 69, "refused"},
 		{"run x $BIN run x true", 64, "already runs under \"x\""},
 		{"run x $BIN run y true", 0, ""},
@@ -303,8 +303,8 @@ func TestBusy(t *testing.T) {
 	}
 	second := b.start("run", "x", "true")
 	proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
-	p = b.run("run", "--timeout", "300ms", "x", "true").Want(75)
-	for _, want := range []string{"still busy after 300ms: held by " + who, "you were 2nd in the queue"} {
+	p = b.run("run", "--timeout", "1s", "x", "true").Want(75)
+	for _, want := range []string{"still busy after 1s: held by " + who, "you were 2nd in the queue"} {
 		if !strings.Contains(p.Err.String(), want) {
 			t.Errorf("%q is missing in %s", want, p.Err)
 		}

@@ -122,12 +122,12 @@ func testStranded(c *crowd) {
 	c.kill(0)
 	c.end()
 	for _, log := range c.logs()[1:] {
-		if len(log) != 1 || log[0].what != "broken" {
+		if len(log) == 0 || log[0].what != "broken" {
 			c.Fatalf("one was killed, and another noted %+v", log)
 		}
 		took, most := log[0].at-c.killed[0].at, c.ttl+c.engine.late+time.Second
 		c.Logf("told %v after the kill (at the most: %v)", took.Round(time.Millisecond), most)
-		if took > most+10*time.Second { // 10s for a machine with more to do
+		if took > most+slack {
 			c.Errorf("told %v after the kill", took)
 		}
 	}

@@ -109,7 +109,7 @@ func testRunnersAreKilled(c *crowd) {
 			c.Errorf("round %d: %d runs succeeded, it was done %d times, and %d leases were lost", round, success, effects, undone)
 		}
 		c.checkTerms(c.terms(round))
-		err := c.client.Once(onceKey(round), time.Hour).TryDo(c.Context(), func(context.Context) error { return errors.New("once more") })
+		err := c.client.Once(onceKey(round), time.Hour).Do(c.Context(), func(context.Context) error { return errors.New("once more") })
 		if !errors.Is(err, pawl.ErrDone) {
 			c.Errorf("round %d: %v", round, err)
 		}

@@ -7,8 +7,6 @@ import (
 	"context"
 	"os"
 	"time"
-
-	"github.com/pawl-go/pawl/internal/proctest"
 )
 
 const (
@@ -79,13 +77,10 @@ func testTornFile(c *crowd) {
 		c.start("read")
 	}
 	c.eventually(func() bool { return c.noted("done") == numReaders }, "not all read")
-	var writers []*proctest.Process
 	for range numWriters {
-		writers = append(writers, c.start("write"))
+		c.start("write")
 	}
-	for _, p := range writers {
-		p.Want(0)
-	}
+	c.eventually(func() bool { return c.noted("ends") == numWriters }, "the writers do not end")
 	c.write("stop", "")
 	c.end()
 	if n := c.noted("torn"); n > 0 {
@@ -155,7 +150,6 @@ func (c *crowd) checkFair(logs [][]entry) {
 	bound := 5 * mean * (numReaders + numWriters)
 	c.Logf("%d holds of %v on average; writers waited %d times, %.1f reads passed meanwhile, the longest took %v (5 x mean hold x queue: %v)",
 		holds, mean, waits, float64(reads)/float64(waits), longest, bound)
-	const slack = 10 * time.Second // for a machine with more to do
 	if longest > bound+slack {
 		c.Errorf("a writer waited %v, want %v at the most", longest, bound)
 	}

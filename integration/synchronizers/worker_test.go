@@ -67,8 +67,8 @@ func newWorker() *worker {
 }
 
 func (w *worker) run(work func(*worker) error) (err error) {
-	// Those of a test that was killed end, too.
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	// Those of a test that was killed end, too; as late as its own timeout is.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	w.Context = ctx
 	if w.clock, err = clock.Open(); err != nil {
@@ -82,11 +82,15 @@ func (w *worker) run(work func(*worker) error) (err error) {
 	if err != nil {
 		return err
 	}
-	defer store.Close()
 	ttl, _ := time.ParseDuration(os.Getenv("TTL"))
 	w.client = pawl.New(store, &pawl.Options{TTL: ttl, Label: fmt.Sprint(w.number), Observer: w.observe})
-	defer w.client.Close(context.Background())
-	return work(w)
+	err = work(w)
+	w.client.Close(context.Background())
+	store.Close()
+	if err == nil {
+		w.note("ends")
+	}
+	return err
 }
 
 func openURL(raw string) (driver.Store, error) {
@@ -213,23 +217,52 @@ func (c *crowd) kill(number int) {
 // end waits for the workers that live; none may have failed.
 func (c *crowd) end() {
 	c.Helper()
+	c.eventually(func() bool {
+		logs := c.logs()
+		for n := range c.living {
+			if !noted(logs[n], "ends") {
+				return false
+			}
+		}
+		return true
+	}, "they do not end")
 	for _, p := range c.living {
 		p.Want(0)
 	}
 	clear(c.living)
 }
 
-// eventually waits until ok. It fails at once if a worker does.
+// eventually waits until ok. It fails at once if a worker does, and if nothing
+// has happened for long: on a machine with more to do all of it takes its time.
 func (c *crowd) eventually(ok func() bool, format string, args ...any) {
 	c.Helper()
-	proctest.Eventually(c, func() bool {
+	for seen, look := c.progress(), time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
 		for n, p := range c.living {
 			if text := p.Printed(); text != "" {
 				c.Fatalf("%d: %s", n, text)
 			}
 		}
-		return ok()
-	}, format, args...)
+		if time.Now().After(look) {
+			now := c.progress()
+			if now == seen {
+				c.Fatalf(format, args...)
+			}
+			seen, look = now, time.Now().Add(patience)
+		}
+	}
+}
+
+// progress answers how much was noted.
+func (c *crowd) progress() (n int) {
+	c.Helper()
+	for _, log := range c.logs() {
+		for _, e := range log {
+			if e.what != "until" { // that says that nothing has happened
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // free checks that nothing is left of the names, once the claims of the dead are
@@ -241,12 +274,16 @@ func (c *crowd) free(names ...string) {
 	}
 }
 
-// claims answers how many claims there are on a name.
+// claims answers how many claims there are on a name; -1 if the engine is too
+// slow.
 func (c *crowd) claims(name string) int {
 	c.Helper()
 	q, err := c.client.Inspect(c.Context(), name)
-	if err != nil {
+	if driver.IsPermanent(err) {
 		c.Fatal(err)
+	} else if err != nil {
+		c.Log(err)
+		return -1
 	}
 	return len(q.Claims)
 }
@@ -341,9 +378,13 @@ func (l *notes) read(worker int, path string) error {
 func (c *crowd) noted(what string) (n int) {
 	c.Helper()
 	for _, log := range c.logs() {
-		if slices.ContainsFunc(log, func(e entry) bool { return e.what == what }) {
+		if noted(log, what) {
 			n++
 		}
 	}
 	return n
+}
+
+func noted(log []entry, what string) bool {
+	return slices.ContainsFunc(log, func(e entry) bool { return e.what == what })
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long anything may take on a machine that has more to do.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // Signals lets the programs that tests start have the signals which this process
 // was started to ignore, as by nohup or in a shell's background.

@@ -87,7 +87,7 @@ func shell(t *testing.T, vars ...string) *session {
 		t.Fatal(err)
 	}
 	s := onTerminal(t, []string{bash, "--norc", "--noprofile", "-i"},
-		append(vars, "PS1=$ ", "TERM=dumb", "RUN=env CHILD_TEST=run "+self, "FRONT=env CHILD_TEST=front "+self, "COUNT=env CHILD_TEST=count "+self)...)
+		append(vars, "PS1=$ ", "TERM=dumb", "LC_ALL=C", "RUN=env CHILD_TEST=run "+self, "FRONT=env CHILD_TEST=front "+self, "COUNT=env CHILD_TEST=count "+self)...)
 	s.out.wait(t, "$ ")
 	return s
 }

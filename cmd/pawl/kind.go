@@ -118,6 +118,10 @@ func usedFor(limit int64) string {
 	return ""
 }
 
+// divided tells whether several can hold the name, or could until its limit was
+// changed.
+func divided(q *driver.Queue) bool { return q.Limit > 1 || q.Declared > 1 }
+
 // portion is what a claim takes of a name, in words.
 func portion(q *driver.Queue, e *driver.Entry) string {
 	switch {
@@ -141,7 +145,7 @@ func busy(q *driver.Queue, holder *driver.Entry) string {
 	case others > 1:
 		text += fmt.Sprintf(", and by %d more", others)
 	}
-	if q.Limit > 1 && q.Limit < barrierLimit {
+	if divided(q) && q.Limit < barrierLimit {
 		var used int64
 		for i := range holders {
 			used += holders[i].Units

@@ -36,12 +36,34 @@ func TestLimit(t *testing.T) {
 	if !strings.Contains(p.Err.String(), `"s" has limit 1 now, 2 units were asked for`) || !strings.Contains(p.Err.String(), "pawl limit") {
 		t.Error(p.Err)
 	}
+	for _, args := range []string{"show s", "list s"} {
+		if out := b.run(fields(args)...).Want(0).Out.String(); !strings.Contains(out, "2 of 1\n") {
+			t.Errorf("%s: %s", args, out)
+		}
+	}
+	if out := b.run("show", "s").Want(0).Out.String(); !strings.Contains(out, "s: 1 at a time, instead of --limit 2.") {
+		t.Error(out)
+	}
+	if q := b.queue("s"); q.Limit != 1 || q.Declared != 2 {
+		t.Errorf("%+v", q)
+	}
+	p = b.run("run", "--limit=7", "s", "true").Want(64)
+	if !strings.Contains(p.Err.String(), "with --limit 2: add --limit 2") {
+		t.Error(p.Err)
+	}
+	p = b.run("run", "--limit=2", "--no-wait", "s", "true").Want(75)
+	if !strings.Contains(p.Err.String(), "2 of 1 are taken") {
+		t.Error(p.Err)
+	}
 	limit(0, "s: 4 at a time, instead of --limit 2.", "s 4")
 	limit(64, "don't give --limit 7: leave --from away", "--from 7 s 3")
 	limit(0, "s: 2 at a time, as its --limit says.", "s 2")
 
 	limit(0, "idle: 1 at a time, instead of --limit 3.", "--from 3 idle 1")
 	limit(0, "idle: 1 at a time, instead of --limit 3.", "idle")
+	if p := b.run("show", "idle").Want(0); p.Out.String() != "idle is free.\nidle: 1 at a time, instead of --limit 3.\n" {
+		t.Error(p.Out)
+	}
 	limit(0, "idle: 3 at a time, as its --limit says.", "idle 3")
 	limit(0, "Nobody uses idle now", "idle")
 

@@ -58,7 +58,7 @@ func (a *app) list(ctx context.Context, c *pawl.Client, prefix string) error {
 		return nil
 	}
 	rows := [][]string{{"NAME", "HOLDER", "HOST", "PID", "HELD", "TTL LEFT", "WAITING"}}
-	several := slices.ContainsFunc(queues, func(q driver.Queue) bool { return q.Limit > 1 })
+	several := slices.ContainsFunc(queues, func(q driver.Queue) bool { return divided(&q) })
 	if several {
 		rows[0] = append(rows[0], "TAKES")
 	}
@@ -74,7 +74,7 @@ func (a *app) list(ctx context.Context, c *pawl.Client, prefix string) error {
 				label += " (lingering)"
 			}
 			rows = append(rows, []string{queues[i].Name, label, or(h.Owner.Host, "-"), pid(&h), span(h.Held), span(h.TTL), waiting})
-			if several && queues[i].Limit > 1 {
+			if several && divided(&queues[i]) {
 				last := len(rows) - 1
 				rows[last] = append(rows[last], portion(&queues[i], &h))
 			}

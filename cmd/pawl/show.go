@@ -48,16 +48,16 @@ func (a *app) show(ctx context.Context, c *pawl.Client, name string) error {
 	holders, waiters := split(&q)
 	if len(q.Claims) == 0 {
 		fmt.Fprintf(a.out, "%s is free.\n", printable(name))
-		return nil
+		return a.tellLimit(&q)
 	}
 	head := []string{"", "LABEL", "HOST", "PID", "SINCE", "TTL LEFT", "TOKEN", "CLAIM"}
-	if q.Limit > 1 {
+	if divided(&q) {
 		head = append(head, "TAKES")
 	}
 	rows := [][]string{head}
 	row := func(first string, e *driver.Entry, since, token string) {
 		r := []string{first, or(e.Owner.Label, "-"), or(e.Owner.Host, "-"), pid(e), since, span(e.TTL), token, e.ID}
-		if q.Limit > 1 {
+		if divided(&q) {
 			r = append(r, portion(&q, e))
 		}
 		rows = append(rows, r)
@@ -72,5 +72,16 @@ func (a *app) show(ctx context.Context, c *pawl.Client, name string) error {
 	for i, e := range waiters {
 		row(fmt.Sprintf("waits, %d", i+1), &e, ago(e.Age), "-")
 	}
-	return table(a.out, rows)
+	if err := table(a.out, rows); err != nil {
+		return err
+	}
+	return a.tellLimit(&q)
+}
+
+// tellLimit says that the limit was changed, if it was.
+func (a *app) tellLimit(q *driver.Queue) error {
+	if q.Declared == 0 {
+		return nil
+	}
+	return a.printLimit(q.Name, q.Limit, q.Declared)
 }

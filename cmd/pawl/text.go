@@ -122,10 +122,13 @@ func or(s, none string) string {
 
 // queueJSON is a queue for programs. Spans are in milliseconds.
 type queueJSON struct {
-	Name    string      `json:"name"`
-	Limit   int64       `json:"limit,omitempty"`
-	Holders []claimJSON `json:"holders"`
-	Waiters []claimJSON `json:"waiters"`
+	Name  string `json:"name"`
+	Limit int64  `json:"limit,omitempty"`
+	// Declared is the limit that those who use it give, if 'pawl limit' has made
+	// it another.
+	Declared int64       `json:"declared,omitempty"`
+	Holders  []claimJSON `json:"holders"`
+	Waiters  []claimJSON `json:"waiters"`
 }
 
 type claimJSON struct {
@@ -141,7 +144,7 @@ type claimJSON struct {
 
 func toJSON(q *driver.Queue) *queueJSON {
 	holders, waiters := split(q)
-	return &queueJSON{q.Name, q.Limit, claimsJSON(holders), claimsJSON(waiters)}
+	return &queueJSON{q.Name, q.Limit, q.Declared, claimsJSON(holders), claimsJSON(waiters)}
 }
 
 func claimsJSON(entries []driver.Entry) []claimJSON {

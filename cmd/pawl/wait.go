@@ -16,7 +16,7 @@ import (
 func (s *session) gaveUp(cause, err error) error {
 	o := s.o
 	if limit := new(driver.LimitError); errors.As(err, &limit) {
-		return mixed(limit, o.kinds)
+		return s.mixed(limit)
 	}
 	timedOut := errors.Is(cause, errTimeout)
 	if !timedOut && !errors.Is(err, pawl.ErrHeld) {
@@ -59,6 +59,16 @@ func (s *session) gaveUp(cause, err error) error {
 		f.err = fmt.Errorf("%q is busy: %s; you would be %s", o.name, busy(&q, holder), place(f.place))
 	}
 	return f
+}
+
+// mixed is mixed, knowing the limit that others give if it was changed.
+func (s *session) mixed(e *driver.LimitError) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	if q, err := s.client.Inspect(ctx, s.o.name); err == nil && q.Declared != 0 && e.Units == 0 {
+		e.Have = q.Declared
+	}
+	return mixed(e, s.o.kinds)
 }
 
 // place is a place in the queue of those who wait.

@@ -20,7 +20,7 @@ build: ## build bin/pawl
 
 .PHONY: test
 test: install ## install the servers that are missing, and run all tests against them
-	$(call each,go test -race ./...)
+	$(call each,go test -race -timeout 30m ./...)
 
 .PHONY: short
 short: ## run the tests that need no server and little time

@@ -78,7 +78,7 @@ var inProcesses = []struct {
 	{"Wanted", short, testGivingWay},
 	{"Latch", 10 * time.Second, testCounting},
 	{"RWMutex", 10 * time.Second, testTornFile},
-	{"Barrier broken", short, testStranded},
+	{"Barrier broken", 4 * time.Second, testStranded},
 }
 
 func TestSynchronizers(t *testing.T) {

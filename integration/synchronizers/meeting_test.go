@@ -134,6 +134,7 @@ func testStranded(c *crowd) {
 	if err := b.Reset(c.Context()); err != nil {
 		c.Fatal(err)
 	}
+	c.ttl = pawl.DefaultTTL // nobody is to be taken for dead now
 	for range parties - 1 {
 		c.start("meet")
 	}

@@ -21,8 +21,10 @@ type lease struct {
 	// Guarded by turn, and by the store's mutex when written.
 	id   clientv3.LeaseID // 0: not granted yet
 	sent time.Time        // when the request was sent that was answered last
+
+	// Guarded by the store's mutex alone.
 	gone bool
-	bar  string // see attempt; "" before the first; guarded by the store's mutex alone
+	bar  string // see attempt; "" before the first
 }
 
 // least is the shortest TTL that a cluster grants with its default settings.
@@ -76,9 +78,12 @@ func (s *Store) keep(ctx context.Context, l *lease, ttl time.Duration) (time.Tim
 		return time.Time{}, err
 	}
 	defer l.unlock()
+	s.mu.Lock()
+	gone := l.gone
+	s.mu.Unlock()
 	now := time.Now()
 	switch {
-	case l.gone:
+	case gone:
 		return time.Time{}, errNoLease
 	case l.id == 0:
 		if err := s.grant(ctx, l); err != nil {
@@ -112,11 +117,7 @@ func (s *Store) grant(ctx context.Context, l *lease) error {
 }
 
 func (s *Store) newLease(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
-	client, err := s.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	res, err := client.Grant(ctx, seconds)
+	res, err := s.client.Grant(ctx, seconds)
 	if err != nil {
 		return 0, err
 	}
@@ -129,14 +130,10 @@ func (s *Store) keepAlive(ctx context.Context, l *lease) error {
 	if err := s.reap(ctx, func(of *lease) bool { return of == l }); err != nil {
 		return err
 	}
-	client, err := s.connect(ctx)
-	if err != nil {
-		return err
-	}
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	sent := time.Now()
-	stream, err := pb.NewLeaseClient(client.ActiveConnection()).LeaseKeepAlive(inner)
+	stream, err := pb.NewLeaseClient(s.client.ActiveConnection()).LeaseKeepAlive(inner)
 	if err != nil {
 		return err
 	}
@@ -199,12 +196,8 @@ func (s *Store) dropLocked(l *lease) {
 
 // timesToLive asks how long leases have left; 0 for those that have ended.
 func (s *Store) timesToLive(ctx context.Context, ids map[clientv3.LeaseID]time.Duration) error {
-	client, err := s.connect(ctx)
-	if err != nil {
-		return err
-	}
 	for id := range ids {
-		res, err := client.TimeToLive(ctx, id)
+		res, err := s.client.TimeToLive(ctx, id)
 		if err != nil {
 			return err
 		}

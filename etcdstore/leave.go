@@ -58,10 +58,6 @@ func (s *Store) leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 // over is deleted, too: see tracked.foreign. Mail about it is deleted when the
 // mailbox is read next.
 func (s *Store) leaveFast(ctx context.Context, id claimID) (left bool, err error) {
-	client, err := s.connect(ctx)
-	if err != nil {
-		return false, err
-	}
 	s.mu.Lock()
 	t := s.claims[id]
 	at, mine := s.slotOf[id]
@@ -74,7 +70,7 @@ func (s *Store) leaveFast(ctx context.Context, id claimID) (left bool, err error
 	s.leaves[id] = true
 	s.mu.Unlock()
 
-	res, err := client.Delete(ctx, key)
+	res, err := s.client.Delete(ctx, key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.leaves, id)

@@ -85,12 +85,8 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 }
 
 func (s *Store) listen(ctx context.Context, f func(driver.Notice)) error {
-	client, err := s.connect(ctx)
-	if err != nil {
-		return err
-	}
 	for {
-		err := s.listenOnce(ctx, client, f)
+		err := s.listenOnce(ctx, f)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -104,11 +100,11 @@ func (s *Store) listen(ctx context.Context, f func(driver.Notice)) error {
 }
 
 // listenOnce passes on what one watch brings, until that ends.
-func (s *Store) listenOnce(ctx context.Context, client *clientv3.Client, f func(driver.Notice)) error {
+func (s *Store) listenOnce(ctx context.Context, f func(driver.Notice)) error {
 	lost := s.lost()
-	wctx, cancel := s.watching(ctx)
+	wctx, stream, cancel := s.watching(ctx)
 	defer cancel()
-	news := client.Watch(wctx, s.keys.mailbox(s.id), clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	news := s.client.Watch(wctx, s.keys.mailbox(s.id), clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	for {
 		select {
 		case res, ok := <-news:
@@ -116,7 +112,12 @@ func (s *Store) listenOnce(ctx context.Context, client *clientv3.Client, f func(
 			case !ok:
 				return nil
 			case res.Err() != nil:
-				if err := classify(res.Err()); driver.IsPermanent(err) {
+				if err := s.refused(stream, res.Err()); err != nil {
+					return err
+				}
+				// Who is not let in at all hears that, and others get a new token.
+				_, err := s.txn(ctx, nil, []clientv3.Op{s.unread()}, nil)
+				if err != nil && driver.IsPermanent(classify(err)) {
 					return err
 				}
 				return nil

@@ -165,9 +165,7 @@ func (s *Store) revoke(ctx context.Context, id clientv3.LeaseID) {
 	if id == 0 {
 		return
 	}
-	if client, err := s.connect(ctx); err == nil {
-		_, _ = client.Revoke(ctx, id)
-	}
+	_, _ = s.client.Revoke(ctx, id)
 }
 
 // WaitChange implements driver.Store.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pawl-go/pawl/driver"
@@ -251,7 +252,8 @@ func (r *renewal) renew(ref *renewing) (st driver.Status, err error) {
 			}
 			s.noticed(q, m)
 			if t, ok := s.known(ref.Name, ref.ID); ok {
-				if err := s.annotate(r, m, ref.Used, t.since); err != nil {
+				// A cluster without space refuses that, and still keeps leases alive.
+				if err := s.annotate(r, m, ref.Used, t.since); err != nil && !errors.Is(err, rpctypes.ErrNoSpace) {
 					return st, err
 				}
 			}

@@ -22,10 +22,10 @@ type Options struct {
 
 // Store is a [driver.Store] on an etcd cluster.
 type Store struct {
-	connect    func(context.Context) (*clientv3.Client, error)
-	disconnect func() error
-	keys       keys
-	id         string // of this value; its mailbox's name
+	client *clientv3.Client
+	keys   keys
+	id     string       // of this value; its mailbox's name
+	stream atomic.Int64 // number of the watches' stream
 
 	ctx   context.Context // ends when the store is closed
 	close func() error
@@ -58,17 +58,21 @@ type claimID struct{ name, id string }
 // The client's settings decide how soon a dead connection is noticed
 // (DialKeepAliveTime, DialKeepAliveTimeout); calls end with their context all
 // the same.
+//
+// A client with user and password does not get a new token from a server of
+// version 3.4 when its token has run out: its calls then go on until their
+// contexts end, and so do the store's. Let [Open] make the client there.
 func New(client *clientv3.Client, o *Options) (*Store, error) {
 	if client == nil {
 		return nil, fmt.Errorf("etcd: %w client: it is nil", driver.ErrInvalid)
 	}
-	return newStore(func(context.Context) (*clientv3.Client, error) { return client, nil }, func() error { return nil }, o)
+	return newStore(client, func() error { return nil }, o)
 }
 
-func newStore(connect func(context.Context) (*clientv3.Client, error), disconnect func() error, o *Options) (*Store, error) {
+func newStore(client *clientv3.Client, disconnect func() error, o *Options) (*Store, error) {
 	s := &Store{
-		connect: connect, disconnect: disconnect,
-		keys: keys{"pawl"}, id: driver.NewID()[:16], // 80 bits
+		client: client,
+		keys:   keys{"pawl"}, id: driver.NewID()[:16], // 80 bits
 		reset:  make(chan struct{}),
 		leases: make(map[int64]*lease),
 		claims: make(map[claimID]*tracked),
@@ -90,7 +94,7 @@ func newStore(connect func(context.Context) (*clientv3.Client, error), disconnec
 	s.close = sync.OnceValue(func() error {
 		cancel(driver.ErrClosed)
 		s.work.Wait()
-		return s.disconnect()
+		return disconnect()
 	})
 	return s, nil
 }
@@ -148,11 +152,7 @@ func (s *Store) failed(c *call, err error) error {
 // txn runs a transaction: if all of cmps hold then one list of operations, else
 // the other.
 func (s *Store) txn(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	client, err := s.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return client.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
+	return s.client.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
 }
 
 var _ driver.Store = (*Store)(nil)

@@ -9,8 +9,8 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -39,13 +39,24 @@ func Open(rawURL string, o *Options) (*Store, error) {
 	if t.prefix != "" {
 		o = &Options{Prefix: t.prefix}
 	}
-	d := &dialer{config: clientv3.Config{
-		Endpoints: t.endpoints, Username: t.user, Password: t.password, TLS: t.tls,
+	config := clientv3.Config{
+		Endpoints: t.endpoints, TLS: t.tls,
 		DialTimeout: 5 * time.Second, DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
-		MaxUnaryRetries: 8, DialOptions: dialOptions,
+		MaxUnaryRetries: 8, DialOptions: slices.Clone(dialOptions),
 		Logger: zap.NewNop(), // errors are answered, not logged
-	}}
-	return newStore(d.connect, d.close, o)
+	}
+	if t.user != "" {
+		config.DialOptions = append(config.DialOptions, newLogin(t.user, t.password).options()...)
+	}
+	client, err := clientv3.New(config)
+	if err != nil {
+		return nil, fmt.Errorf("%w etcd URL: %w", driver.ErrInvalid, err)
+	}
+	s, err := newStore(client, client.Close, o)
+	if err != nil {
+		client.Close()
+	}
+	return s, err
 }
 
 // By themselves, calls to a cluster that is not there end with their context
@@ -182,75 +193,4 @@ func (t *target) secure(ca, cert, key string) error {
 		t.tls.Certificates = []tls.Certificate{pair}
 	}
 	return nil
-}
-
-// dialer makes the client with the first call: with a user, clientv3.New asks
-// the cluster for a token before it returns.
-type dialer struct {
-	config clientv3.Config
-
-	mu      sync.Mutex
-	client  *clientv3.Client
-	dialing *dialing // under way
-	closed  bool
-}
-
-type dialing struct {
-	done   chan struct{}
-	client *clientv3.Client
-	err    error
-}
-
-func (d *dialer) connect(ctx context.Context) (*clientv3.Client, error) {
-	d.mu.Lock()
-	if d.client != nil {
-		defer d.mu.Unlock()
-		return d.client, nil
-	}
-	if d.closed {
-		d.mu.Unlock()
-		return nil, driver.ErrClosed
-	}
-	a := d.dialing
-	if a == nil {
-		a = &dialing{done: make(chan struct{})}
-		d.dialing = a
-		go d.dial(a) // ends after DialTimeout; close waits for it
-	}
-	d.mu.Unlock()
-	select {
-	case <-a.done:
-		return a.client, a.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (d *dialer) dial(a *dialing) {
-	a.client, a.err = clientv3.New(d.config)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.dialing = nil
-	if a.err == nil && d.closed {
-		a.err = driver.ErrClosed
-		a.client.Close()
-	}
-	if a.err == nil {
-		d.client = a.client
-	}
-	close(a.done)
-}
-
-func (d *dialer) close() error {
-	d.mu.Lock()
-	d.closed = true
-	a, client := d.dialing, d.client
-	d.mu.Unlock()
-	if a != nil {
-		<-a.done
-	}
-	if client == nil {
-		return nil
-	}
-	return client.Close()
 }

@@ -2,12 +2,16 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/pawl-go/pawl/driver"
 )
@@ -128,7 +132,7 @@ func (s *Store) wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 		}
 	}
 	for {
-		again := false
+		again := true // unless there is news: a watch may end without
 		err := s.watch(ctx, o.key, o.prefix, func(w *watched) (bool, error) {
 			switch {
 			case w.created && w.revision == o.revision:
@@ -141,6 +145,7 @@ func (s *Store) wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 				return false, nil
 			case !w.created && !o.prefix:
 				if st, err = s.first(ctx, r); st.State == driver.Holding || err != nil {
+					again = false
 					return true, err
 				}
 			}
@@ -148,10 +153,10 @@ func (s *Store) wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 			// ended while it waited, and then another holds.
 			was := o.key
 			if st, o, err = s.ask(ctx, r); err != nil || o == nil || !w.created {
+				again = false
 				return true, err
 			}
-			again = o.key != was
-			return again, nil
+			return o.key != was, nil
 		})
 		if err != nil || !again {
 			return st, err
@@ -236,18 +241,14 @@ type watched struct {
 // the look when it is there, but not in a cluster that has moved on since: such a
 // watch is served from history, a tenth of a second late.
 func (s *Store) watch(ctx context.Context, key string, prefix bool, done func(*watched) (bool, error)) error {
-	client, err := s.connect(ctx)
-	if err != nil {
-		return err
-	}
 	lost := s.lost()
-	wctx, cancel := s.watching(ctx)
+	wctx, stream, cancel := s.watching(ctx)
 	defer cancel()
 	opts := []clientv3.OpOption{clientv3.WithCreatedNotify()}
 	if prefix {
 		opts = append(opts, clientv3.WithPrefix())
 	}
-	news := client.Watch(wctx, key, opts...)
+	news := s.client.Watch(wctx, key, opts...)
 	for {
 		w := &watched{}
 		select {
@@ -256,7 +257,7 @@ func (s *Store) watch(ctx context.Context, key string, prefix bool, done func(*w
 			case !ok:
 				w.created = true // look again, and then at once no more
 			case res.Err() != nil:
-				if err := classify(res.Err()); driver.IsPermanent(err) {
+				if err := s.refused(stream, res.Err()); err != nil {
 					return err
 				}
 				ok, w.created = false, true
@@ -266,7 +267,8 @@ func (s *Store) watch(ctx context.Context, key string, prefix bool, done func(*w
 				w.events = res.Events
 			}
 			if !ok {
-				// No leader, or history that is compacted.
+				// No leader, history that is compacted, or a stream that is not let in
+				// any more: then the look tells whether the user is.
 				if err := pause(ctx, 50*time.Millisecond); err != nil {
 					return err
 				}
@@ -286,14 +288,30 @@ func (s *Store) watch(ctx context.Context, key string, prefix bool, done func(*w
 	}
 }
 
-// watching answers the context of a watch. Watches share a stream if their
-// contexts carry the same for the server, and a caller's may carry anything, so
-// it is the store's; but it ends with the caller's, for Watch itself does not
-// return while nobody answers.
-func (s *Store) watching(ctx context.Context) (context.Context, context.CancelFunc) {
+// watching answers the context of a watch, and the number of its stream. Watches
+// share a stream if their contexts carry the same for the server, and a caller's
+// may carry anything, so it is the store's; but it ends with the caller's, for
+// Watch itself does not return while nobody answers.
+func (s *Store) watching(ctx context.Context) (wctx context.Context, stream int64, end context.CancelFunc) {
+	stream = s.stream.Load()
 	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
 	stop := context.AfterFunc(ctx, cancel)
-	return wctx, func() { stop(); cancel() }
+	return metadata.AppendToOutgoingContext(wctx, "pawl-stream", strconv.FormatInt(stream, 10)), stream, func() { stop(); cancel() }
+}
+
+// refused answers the error of a watch if it lasts. A stream keeps the token that
+// it began with, and the server looks at that with each new watch: so where it is
+// not let in, that may be over with a new stream.
+func (s *Store) refused(stream int64, err error) error {
+	known := rpctypes.Error(err)
+	if staleToken(known) || errors.Is(known, rpctypes.ErrPermissionDenied) {
+		s.stream.CompareAndSwap(stream, stream+1)
+		return nil
+	}
+	if err := classify(err); driver.IsPermanent(err) {
+		return err
+	}
+	return nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -131,6 +131,43 @@ func TestEtcdQuota(t *testing.T) {
 	etcdFails(t, e.URL(), false, "database space exceeded", "etcdctl alarm disarm")
 }
 
+// Who holds or waits when the cluster runs out of space keeps its place, gets the
+// lock and can leave.
+func TestEtcdQuotaWhileHeld(t *testing.T) {
+	e := servers.RunEtcd(t, servers.EtcdOptions{Args: []string{"--quota-backend-bytes", "200000"}})
+	c := dialEtcd(t, e.Addr())
+	ctx := within(t, patience)
+	s, other := openEtcd(t, e), openEtcd(t, e)
+	h, w, x := mutex("n", time.Minute), mutex("n", time.Minute), mutex("x", time.Minute)
+	enter(t, s, h, driver.Holding)
+	enter(t, s, w, driver.Waiting)
+	enter(t, other, x, driver.Holding)
+	for { // until it is full
+		if _, err := c.Put(ctx, "filler", strings.Repeat("x", 20_000)); err != nil {
+			break
+		}
+	}
+	leaves(t, s, h)
+	if st, err := s.Wait(ctx, ref(w)); err != nil || st.State != driver.Holding {
+		t.Fatalf("wait: %v, %v", st.State, err)
+	}
+	if st, err := renew(ctx, s, w); err != nil || st.State != driver.Holding {
+		t.Errorf("renew what had to wait: %v, %v", st.State, err)
+	}
+	used := ref(x)
+	used.Used = 1 << 62
+	other.Renew(ctx, []driver.Ref{used}, func(_ int, st driver.Status, err error) {
+		if err != nil || st.State != driver.Holding {
+			t.Errorf("renew with tokens used: %v, %v", st.State, err)
+		}
+	})
+	for _, was := range []driver.State{leaves(t, s, w), leaves(t, other, x)} {
+		if was != driver.Holding {
+			t.Errorf("it was %v", was)
+		}
+	}
+}
+
 func TestEtcdForeignKeys(t *testing.T) {
 	e := servers.RunEtcd(t, servers.EtcdOptions{})
 	c := dialEtcd(t, e.Addr())

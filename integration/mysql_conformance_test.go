@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"database/sql"
 	"testing"
 
 	"github.com/pawl-go/pawl/driver"
@@ -26,7 +27,7 @@ func TestMySQLConformance(t *testing.T) {
 // stumble over, and prepares no statements.
 func TestMySQLConformanceOddly(t *testing.T) {
 	m := servers.RunMariaDB(t, servers.MariaDBOptions{Args: []string{
-		"--sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,IGNORE_SPACE,ONLY_FULL_GROUP_BY,STRICT_ALL_TABLES,NO_UNSIGNED_SUBTRACTION",
+		"--sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,IGNORE_SPACE,ONLY_FULL_GROUP_BY,STRICT_ALL_TABLES,NO_UNSIGNED_SUBTRACTION,SIMULTANEOUS_ASSIGNMENT",
 		"--default-time-zone=-07:30", "--character-set-server=latin1", "--collation-server=latin1_german2_ci",
 		"--transaction-isolation=SERIALIZABLE", "--autocommit=0", "--max-prepared-stmt-count=0", "--lower-case-table-names=1",
 	}})
@@ -34,7 +35,11 @@ func TestMySQLConformanceOddly(t *testing.T) {
 		ShortTTL: sqlShortTTL,
 		New: func(testing.TB) drivertest.Backing {
 			return drivertest.Backing{Open: func() (driver.Store, error) {
-				return mysql.Open(m.URL()+"?prefix=NOW_Queues_&create=true", nil)
+				db, err := sql.Open("mysql", "root@tcp("+m.Addr()+")/pawl?autocommit=1")
+				if err != nil {
+					return nil, err
+				}
+				return mysqlstore.New(db, &mysqlstore.Options{Prefix: "NOW_Queues_", Create: true, Close: db.Close})
 			}}
 		},
 	})

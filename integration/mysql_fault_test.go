@@ -200,7 +200,11 @@ func TestMySQLErrors(t *testing.T) {
 	})
 	// A database of the caller's own, whose connections would answer what does not
 	// last.
-	for params, want := range map[string]string{"autocommit=0": "autocommit=1", "tx_isolation=%27READ-UNCOMMITTED%27": "isolation level"} {
+	for params, want := range map[string]string{
+		"autocommit=0": "autocommit=1", "tx_isolation=%27READ-UNCOMMITTED%27": "isolation level", "sql_safe_updates=1": "sql_safe_updates=0",
+		"completion_type=1": "completion_type=0", "completion_type=%27RELEASE%27": "completion_type=0",
+		"sql_mode=ORACLE": "sql_mode ORACLE", "sql_mode=%27ANSI_QUOTES,EMPTY_STRING_IS_NULL%27": "sql_mode EMPTY_STRING_IS_NULL",
+	} {
 		s, err := mysqlstore.New(openDB(t, "mysql", "root@tcp("+m.Addr()+")/pawl?"+params), &mysqlstore.Options{Create: true, Prefix: "fleeting_"})
 		if err != nil {
 			t.Fatal(err)

@@ -342,15 +342,26 @@ func (d *dialect) SweepValues(ctx context.Context, c sqlqueue.Conn, after string
 }
 
 // check answers what is wrong with the connection's settings: what a statement
-// has answered must last.
+// has answered must last, and its text mean what it means.
 func (d *dialect) check(ctx context.Context, c sqlqueue.Conn) error {
 	type row struct{ name, value string }
-	all, err := query1(ctx, c, `SHOW VARIABLES WHERE Variable_name IN ('autocommit', 'tx_isolation', 'transaction_isolation')`,
+	all, err := query1(ctx, c, `SHOW VARIABLES WHERE Variable_name IN ('autocommit', 'tx_isolation', 'transaction_isolation', 'completion_type', 'sql_mode', 'sql_safe_updates')`,
 		func(r *row) []any { return []any{&r.name, &r.value} })
 	for _, r := range all {
-		switch {
-		case strings.EqualFold(r.name, "autocommit") && (strings.EqualFold(r.value, "OFF") || r.value == "0"):
+		on := strings.EqualFold(r.value, "ON") || r.value == "1"
+		switch name := strings.ToLower(r.name); {
+		case name == "autocommit" && !on:
 			return driver.Permanent(errors.New("the connections do not commit by themselves: let the driver set autocommit=1"))
+		case name == "completion_type" && r.value != "NO_CHAIN" && r.value != "0":
+			return driver.Permanent(fmt.Errorf("with completion_type %s a commit begins another transaction or ends the connection: let the driver set completion_type=0", r.value))
+		case name == "sql_safe_updates" && on:
+			return driver.Permanent(errors.New("the connections refuse some updates: let the driver set sql_safe_updates=0"))
+		case name == "sql_mode":
+			for mode := range strings.SplitSeq(r.value, ",") {
+				if mode == "ORACLE" || mode == "EMPTY_STRING_IS_NULL" {
+					return driver.Permanent(fmt.Errorf("the connections have sql_mode %s, in which statements mean something else: let the driver set another", mode))
+				}
+			}
 		case strings.EqualFold(r.value, "READ-UNCOMMITTED"):
 			return driver.Permanent(errors.New("the connections read what is not committed: let the driver set another isolation level"))
 		}

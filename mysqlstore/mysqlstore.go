@@ -10,8 +10,10 @@
 // is a row, which is removed some minutes after the last claim has left it or run
 // out. The server's clock is the only one that counts: all connections must lead
 // to the primary. The session's time zone, character set, SQL mode and isolation
-// level do not matter, but for two that are refused: autocommit must be on, and
-// what is not committed must not be read.
+// level do not matter, but for some that are refused: autocommit must be on,
+// sql_safe_updates off, completion_type NO_CHAIN, sql_mode neither ORACLE nor
+// EMPTY_STRING_IS_NULL, and what is not committed must not be read. Package mysql
+// beside this one sees to all but the last.
 //
 // A Store uses one connection per call that is under way, for some two round
 // trips, and none while a call waits.

@@ -108,8 +108,12 @@ func parse(rawURL string, o *mysqlstore.Options) (*driversql.Config, *mysqlstore
 	for name := range config.Params { // what the driver does not know it would SET
 		return fail("parameter %q is not known to the driver", name)
 	}
-	// Whatever the server's default is: what a statement answers must last.
-	config.Params = map[string]string{"autocommit": "1"}
+	// Whatever the server's defaults are: what a statement answers must last, and
+	// its text mean what it means, whatever that costs the server.
+	config.Params = map[string]string{
+		"autocommit": "1", "completion_type": "0", "sql_mode": "'STRICT_TRANS_TABLES'", "sql_safe_updates": "0", "sql_big_selects": "1",
+		"sql_select_limit": "18446744073709551615",
+	}
 	config.User, config.DBName = u.User.Username(), database
 	config.Passwd, _ = u.User.Password()
 	config.Net, config.Addr = "tcp", u.Host

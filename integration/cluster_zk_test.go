@@ -185,3 +185,42 @@ func TestZooKeeperEnsembleLaggingFollower(t *testing.T) {
 		}
 	}
 }
+
+// The leader is stopped until there is another, goes on, and is killed a moment
+// later: what it says in that moment lengthens no claim, for the new one ends the
+// session at its own time.
+func TestZooKeeperEnsembleLeaderOfYesterday(t *testing.T) {
+	t.Parallel()
+	const ttl = 8 * time.Second
+	z := servers.RunZooKeeperEnsemble(t, 3, 5)
+	leader := leadZooKeeper(t, z, -1)
+	far, near := openZooKeeper(t, z.URL(leader), nil), openZooKeeper(t, z.URL((leader+1)%3, (leader+2)%3), nil)
+	h, w := mutex("x", ttl), mutex("x", time.Minute)
+	enter(t, far, h, driver.Holding)
+	enter(t, near, w, driver.Waiting)
+	until := held(t, far, h).Deadline
+	z.Members[leader].Pause()
+	leadZooKeeper(t, z, leader)
+	time.Sleep(time.Until(until) - ttl/4)
+	renewed := make(chan time.Time, 1)
+	go func() {
+		ctx := within(t, ttl/4)
+		st, err := renew(ctx, far, h)
+		for err != nil && ctx.Err() == nil {
+			st, err = renew(ctx, far, h)
+		}
+		renewed <- st.Deadline
+	}()
+	time.Sleep(100 * time.Millisecond) // so that the request waits for it
+	z.Members[leader].Resume()
+	if d := <-renewed; d.After(until) {
+		until = d
+	}
+	z.Members[leader].Kill()
+	if st, err := get(within(t, 90*time.Second), near, w); err != nil || st.State != driver.Holding {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if left := time.Until(until); left > 0 {
+		t.Errorf("another holds, and the first may take itself for the holder for %v", left)
+	}
+}

@@ -255,7 +255,7 @@ func (s *Store) changeLocked(ctx context.Context, n *session, sl *slot, guess fu
 		case !changed && !v.fresh:
 			continue // it may look otherwise
 		case !changed && err == nil && t.confirm && !confirmed:
-			if err := n.sync(ctx); err != nil {
+			if err := n.touch(ctx); err != nil {
 				return nil, err
 			}
 			confirmed = true
@@ -327,7 +327,12 @@ func (s *Store) wrote(ctx context.Context, t *turn, rs []zk.MultiResponse) error
 	return nil
 }
 
-// touch writes something to learn the server's time.
+// touch writes something: to learn the server's time, or to have a majority confirm
+// that the session is alive. What is read after it is no older than that.
+//
+// Invariant: a deadline is answered only after a write. ZooKeeper's own sync asks
+// the leader alone; one that was stopped, or is cut off, answers when there is
+// another already, by whose word the session ends earlier.
 func (n *session) touch(ctx context.Context) error {
 	_, err := n.multi(ctx, []any{&zk.SetDataRequest{Path: n.store.path("m"), Version: -1}}, func(error) {})
 	if errors.Is(err, zk.ErrNoNode) {

@@ -242,14 +242,14 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 	work.Wait()
 }
 
-// renewAll renews claims of one session: the leader confirms that it lives, once
+// renewAll renews claims of one session: a majority confirms that it lives, once
 // for all, and each claim is there as long as its queue says so.
 func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indices []int, report func(int, driver.Status, error)) {
 	sent := time.Now()
 	_, err := n.prepare(ctx)
 	changes := n.changes.Load()
 	if err == nil {
-		err = n.sync(ctx)
+		err = n.touch(ctx)
 	}
 	if err != nil {
 		for _, i := range indices {
@@ -278,7 +278,7 @@ func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indic
 }
 
 // renewKnown renews a claim that holds without asking for it: its queue was read
-// with a watch, and the watch has seen nothing up to the answer to the sync.
+// with a watch, and the watch has seen nothing up to the answer to that write.
 //
 // Invariant: the server tells what a watch has seen before it answers anything
 // that comes later, on the same connection.

@@ -283,13 +283,6 @@ func (n *session) exists(ctx context.Context, path string) (*zk.Stat, error) {
 	})
 }
 
-// sync has the leader confirm that the session is alive, and lets reads that are
-// sent after it see everything that was written before it was sent.
-func (n *session) sync(ctx context.Context) error {
-	_, err := call(ctx, n, func(c *zk.Conn) (string, error) { return c.Sync(n.store.opts.Root) })
-	return err
-}
-
 // multi runs the operations, all or none, and notes the server's time. It calls
 // ended when this client does nothing about them any more, also if its caller was
 // not waiting for that.

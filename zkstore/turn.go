@@ -49,8 +49,8 @@ type turn struct {
 	linger time.Duration
 	alone  map[string]bool
 
-	// confirm: the answer is worth something only if the leader has confirmed
-	// that the session lives, by a change or by a sync before the queue was read.
+	// confirm: the answer is worth something only if a majority has confirmed
+	// that the session lives, by a change or by a touch before the queue was read.
 	confirm bool
 
 	ops  []any

@@ -219,7 +219,6 @@ func TestSQLBetween(t *testing.T) {
 			enters("y", false), enters("y", true), renews(7*time.Minute, "whole"), leavesFor("whole", 0), leavesFor("two", 0), leavesFor("w", 0),
 			resizes("whole", 2), resizes("two", 1), breaks, usurps, limits(2), sweeps, swaps("theirs", true), swaps("theirs", false),
 		}
-		ctx := within(t, 6*patience)
 		number, between := 0, 0
 		for _, parts := range scenes {
 			for _, a := range acts {
@@ -227,6 +226,7 @@ func TestSQLBetween(t *testing.T) {
 					if missing := func(part string) bool { return part != "" && !slices.Contains(parts, part) }; missing(a.part) || missing(b.part) {
 						continue
 					}
+					ctx := within(t, patience)
 					want := make([]string, 2)
 					for i := range want {
 						m := memstore.New()
@@ -242,6 +242,7 @@ func TestSQLBetween(t *testing.T) {
 						m.Close()
 					}
 					for at := 1; ; at++ {
+						ctx := within(t, patience)
 						number++
 						sc := openScene(t, s, fmt.Sprintf("n%d", number), parts)
 						n, other, otherErr := 0, "", error(nil)

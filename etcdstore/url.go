@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -137,6 +138,9 @@ func endpointOf(host string) (string, error) {
 	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
 	if name == "" || port == "" {
 		return "", errors.New("no host: write etcd://host[:port][,host[:port]...][/prefix]")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("host %q: port %q: allowed are 1 to 65535", host, port)
 	}
 	return net.JoinHostPort(name, port), nil
 }

@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, raw := range []string{
-		"", "etcd", "etcd:", "etcd://", "etcd:///x", "redis://h", "u:s3cret@h", "etcd://u:s3cret@", "etcd://h,,i", "etcd://h:", "etcd://::1",
+		"", "etcd", "etcd:", "etcd://", "etcd:///x", "redis://h", "u:s3cret@h", "etcd://u:s3cret@", "etcd://h,,i", "etcd://h:", "etcd://h:0", "etcd://h:65536", "etcd://::1",
 		"etcd://u:s3cret%@h", "etcd://u:s3cret^@h", "etcd://u:s3cret#@h", "etcd://u:s3cret@h#x", "etcd://u:s3cret@h/a b", "etcd://u:s3cret@h/{x}",
 		"etcd://u:s3cret@h?ca=x", "etcd://u:s3cret@h?what=x", "etcds://u:s3cret@h?what=x", "etcd://h?user=", "etcd://h?user=u", "etcd://u@h",
 		"etcd://u:s3cret@h?user=v", "etcds://h?ca=/does/not/exist", "etcds://h?ca=url.go", "etcds://h?cert=url.go", "etcds://h?cert=url.go&key=url.go",

@@ -220,7 +220,7 @@ func TestMySQLErrors(t *testing.T) {
 	for _, bad := range []string{
 		"mysql://u:secret@h", "mysql://u:secret@h/", "mysql:///db", "mysql://u:secret@h/a/b", "http://u:secret@h/db", "mysql://u:sec%ret@h/db",
 		"mysql://u:secret@h/db?create=perhaps", "mysql://u:secret@h/db?prefix=a%60b", "mysql://u:secret@h/db?prefix=" + strings.Repeat("x", 41),
-		"mysql://u:secret@h/db?no_such=1", "mysql://u:secret@h/db?timeout=soon", "mysql://u:secret@h/db?socket=/s", "",
+		"mysql://u:secret@h:65536/db", "mysql://u:secret@h/db?no_such=1", "mysql://u:secret@h/db?timeout=soon", "mysql://u:secret@h/db?socket=/s", "",
 	} {
 		if _, err := mysql.Open(bad, nil); !errors.Is(err, driver.ErrInvalid) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("open %q: %v", bad, err)

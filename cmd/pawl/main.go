@@ -222,9 +222,10 @@ can't be guarded; 'pawl doctor' has 0, 1, 69 and 78, see 'pawl doctor --help'.`,
   pawl elect scheduler -- ./scheduler
   pawl show backup
   pawl list`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		Args:                       unknownCommand,
+		SuggestionsMinimumDistance: 2,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cmd.Help(); err != nil {
 				return err
@@ -238,6 +239,17 @@ can't be guarded; 'pawl doctor' has 0, 1, 69 and 78, see 'pawl doctor --help'.`,
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.runCommand(), a.electCommand(), a.leaderCommand(), a.latchCommand(), a.barrierCommand(), a.listCommand(), a.showCommand(), a.askCommand(), a.releaseCommand(), a.limitCommand(), a.doctorCommand(), a.schemaCommand(), a.versionCommand())
 	return root
+}
+
+// unknownCommand is what is left when no command has that name.
+func unknownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if like := root.SuggestionsFor(args[0]); len(like) > 0 {
+		return usage("unknown command %q: is it %s?", args[0], strings.Join(like, " or "))
+	}
+	return usage("unknown command %q", args[0])
 }
 
 // store answers the URL to use.

@@ -64,6 +64,7 @@ func TestExitStatus(t *testing.T) {
 		{"list a b", 64, ""},
 		{"list --bogus", 64, "unknown flag"},
 		{"bogus", 64, "unknown command"},
+		{"relase x", 64, `unknown command "relase": is it release?`},
 		{"release x", 0, ""},
 		{"release x --force", 0, ""},
 		{"", 64, ""},

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +18,8 @@ func (a *app) schemaCommand() *cobra.Command {
 		Short: "Print the SQL that creates the tables",
 		Long: `Schema prints the statements that create the tables of a database's store: for
 teams whose programs may not create tables themselves. They may be run again:
-what is there stays. Nothing is connected to.`,
+what is there stays. Comments tell the rights that such a program's user needs.
+Nothing is connected to.`,
 		Example: `  pawl schema postgres | psql app
   pawl schema postgres --schema locks
   pawl schema mysql --prefix locks_ | mariadb app`,
@@ -37,7 +40,7 @@ what is there stays. Nothing is connected to.`,
 					SQL string `json:"sql"`
 				}{text})
 			}
-			fmt.Fprint(a.out, text)
+			fmt.Fprint(a.out, grants(args[0], schema, prefix)+text)
 			return nil
 		},
 	}
@@ -60,4 +63,19 @@ func schemaOf(database, schema, prefix string) (string, error) {
 		return mysqlstore.Schema(prefix)
 	}
 	return "", usage("database %q: there are postgres and mysql", database)
+}
+
+// grants answers, as comments, the rights that a program's user needs on those
+// tables. The names have been checked.
+func grants(database, schema, prefix string) string {
+	on := cmp.Or(prefix, mysqlstore.DefaultPrefix)
+	var usage string
+	if strings.HasPrefix(database, "postgres") {
+		schema = `"` + strings.ReplaceAll(cmp.Or(schema, pgstore.DefaultSchema), `"`, `""`) + `"`
+		on, usage = schema+".", "--   GRANT USAGE ON SCHEMA "+schema+" TO APP;\n"
+	}
+	return "-- A program's user, here APP, needs these rights:\n" + usage +
+		"--   GRANT SELECT, INSERT, UPDATE, DELETE ON " + on + "queues TO APP;\n" +
+		"--   GRANT SELECT, INSERT, UPDATE, DELETE ON " + on + "records TO APP;\n" +
+		"--   GRANT SELECT ON " + on + "version TO APP;\n\n"
 }

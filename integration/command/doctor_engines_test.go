@@ -5,6 +5,7 @@ package command
 import (
 	"database/sql"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,8 @@ func sqlOpen(t *testing.T, driver, dsn string) *sql.DB {
 // create runs what `pawl schema` prints.
 func (b *bundle) create(db *sql.DB, args ...string) {
 	b.t.Helper()
-	for s := range strings.SplitSeq(b.run(append([]string{"schema"}, args...)...).Want(0).Out.String(), ";\n") {
+	text := regexp.MustCompile("(?m)^--.*\n").ReplaceAllString(b.run(append([]string{"schema"}, args...)...).Want(0).Out.String(), "")
+	for s := range strings.SplitSeq(text, ";\n") {
 		if strings.TrimSpace(s) != "" {
 			sqlRun(b.t, db, s)
 		}
@@ -75,6 +77,13 @@ func TestDoctorPostgres(t *testing.T) {
 	r.want(t, "fail", "replication", "read_only")
 	r.want(t, "fail", "lock", "read-only")
 	newBundle(t, strings.Replace(b.url, "/postgres?", "/nowhere?", 1)).doctor(69).want(t, "fail", "reachable", "does not exist")
+
+	// Of several servers it looks at the one that the store would use.
+	sqlRun(t, sqlOpen(t, "pgx", p.URL()+"&default_transaction_read_only=off"), "ALTER ROLE postgres RESET default_transaction_read_only")
+	replica := servers.RunPostgres(t, servers.PostgresOptions{Args: []string{"-c", "default_transaction_read_only=on"}})
+	r = newBundle(t, strings.Replace(b.url, p.Addr(), replica.Addr()+","+p.Addr(), 1)).doctor(1)
+	r.want(t, "ok", "replication", "")
+	r.want(t, "ok", "lock", "taken and released")
 }
 
 func TestDoctorPostgresPooler(t *testing.T) {

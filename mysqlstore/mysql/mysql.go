@@ -96,6 +96,9 @@ func parse(rawURL string, o *mysqlstore.Options) (*driversql.Config, *mysqlstore
 	if (socket == "") == (u.Host == "") {
 		return fail("either a host or a socket: " + form)
 	}
+	if n, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || n < 1 || n > 65535) {
+		return fail("port %s: allowed are 1 to 65535", u.Port())
+	}
 	// The driver reads parameters from its own form only.
 	dsn := "/"
 	if len(params) > 0 {

@@ -126,10 +126,12 @@ func mysqlRemedy(err error) string {
 		return "check user and password; special characters are written %XX"
 	case 1049:
 		return "check the database's name, or: CREATE DATABASE"
-	case 1044, 1142:
-		return "GRANT the user the rights that 'go doc github.com/pawl-go/pawl/mysqlstore.Schema' lists"
+	case 1044, 1142, 1143:
+		return "GRANT the user the rights that 'pawl schema mysql' tells"
 	case 1146:
 		return "pawl schema mysql | mariadb …, with --prefix if the URL has one; or add create=true to the URL"
+	case 1040, 1203, 1226:
+		return "raise max_connections, or the user's limit: each store of pawl uses up to 16 connections at once"
 	case 1290, 1836:
 		return "use the primary: this server is read-only"
 	}

@@ -63,6 +63,9 @@ func (e *exam) pgConnect(ctx context.Context) (*pgx.Conn, error) {
 	for _, own := range []string{"schema", "create", "listen"} { // of pawl
 		params.Del(own)
 	}
+	if hosts := e.url.Host + params.Get("host"); strings.Contains(hosts, ",") && !params.Has("target_session_attrs") {
+		params.Set("target_session_attrs", "read-write") // as the store does
+	}
 	if len(params) > 0 {
 		base += "?" + params.Encode()
 	}
@@ -222,7 +225,7 @@ func pgRemedy(err error) string {
 	case "42P01", "3F000":
 		return "pawl schema postgres | psql …, with --schema if the URL has another; or add create=true to the URL"
 	case "42501":
-		return "GRANT the user the rights that 'go doc github.com/pawl-go/pawl/pgstore.Schema' lists"
+		return "GRANT the user the rights that 'pawl schema postgres' tells"
 	case "25006":
 		return "use the primary, as with target_session_attrs=read-write"
 	case "53300":

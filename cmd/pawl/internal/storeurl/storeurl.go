@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pawl-go/pawl/driver"
@@ -173,6 +174,12 @@ func Parse(raw string) (*url.URL, error) {
 			return nil, invalid("unknown parameter %q; %s has none", name, o.form)
 		default:
 			return nil, invalid("unknown parameter %q; %s has %s", name, o.form, strings.Join(o.params, ", "))
+		}
+	}
+	for host := range strings.SplitSeq(u.Host, ",") {
+		port := (&url.URL{Host: host}).Port()
+		if n, err := strconv.Atoi(port); port != "" && (err != nil || n < 1 || n > 65535) {
+			return nil, invalid("port %s: allowed are 1 to 65535", port)
 		}
 	}
 	return u, nil

@@ -55,6 +55,11 @@ func TestWrongURLs(t *testing.T) {
 		"redis://u:123?secret@h/0":         "%XX",
 		"secret":                           "unknown scheme",
 		"u:secret@h":                       "unknown scheme",
+		"redis://u:secret@h:99999":         "port 99999: allowed are 1 to 65535",
+		"etcd://u:secret@a:1,b:0":          "port 0: allowed are 1 to 65535",
+		"mysql://u:secret@[::1]:65536/db":  "port 65536: allowed",
+		"postgres://u:secret@h:99999/db":   "port 99999: allowed",
+		"mysql://u:99999/secret@h/db":      "%XX",
 
 		"etcd://":                         "",
 		"etcd://a:1,":                     "%XX",

@@ -86,6 +86,7 @@ func held(t testing.TB, s driver.Store, c driver.Claim) (st driver.Status) {
 // The server is killed and comes back with its data: claims that hold and wait
 // are there, and who waits is served.
 func TestZooKeeperRestartWithData(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	a, b := openZooKeeper(t, z.URL(), nil), openZooKeeper(t, z.URL(), nil)
 	h, w := mutex("restart", time.Minute), mutex("restart", time.Minute)
@@ -117,6 +118,7 @@ func TestZooKeeperRestartWithData(t *testing.T) {
 // It comes back without data: nobody holds any more, and tokens rise all the
 // same, for Stores that lived through it and for new ones.
 func TestZooKeeperRestartWithoutData(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	a := openZooKeeper(t, z.URL(), nil)
 	h := mutex("lost", 2*time.Second)
@@ -156,6 +158,7 @@ func TestZooKeeperRestartWithoutData(t *testing.T) {
 // The server stands still: calls end with their context and say which server it
 // is, deadlines run on, and nobody else holds before they have passed.
 func TestZooKeeperPausedServer(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	a, b := openZooKeeper(t, z.URL(), nil), openZooKeeper(t, z.URL(), nil)
 	h, w := mutex("pause", 5*time.Second), mutex("pause", time.Minute)
@@ -214,6 +217,7 @@ func endSessions(t testing.TB, z *servers.ZooKeeper, path string) {
 // What held and waited is gone with its session: nobody believes to hold, and
 // who enters anew does, with a greater token.
 func TestZooKeeperClaimsDie(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	a, b := openZooKeeper(t, z.URL(), nil), openZooKeeper(t, z.URL(), nil)
 	h, w := mutex("die", time.Minute), mutex("die", time.Minute)
@@ -244,6 +248,7 @@ func TestZooKeeperClaimsDie(t *testing.T) {
 // A client is cut off for longer than its session lasts, and comes back: its
 // claims, one that holds and one that waits, are gone, and stay gone.
 func TestZooKeeperExpiredSession(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	p := servers.RunProxy(t, z.Addr())
 	far, near := openZooKeeper(t, "zk://"+p.Addr(), nil), openZooKeeper(t, z.URL(), nil)
@@ -278,6 +283,7 @@ func TestZooKeeperExpiredSession(t *testing.T) {
 // The reply to an Enter is lost: repeating it finds the claim, wherever the
 // repetition comes from.
 func TestZooKeeperLostReply(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	p := servers.RunProxy(t, z.Addr())
 	s := openZooKeeper(t, "zk://"+p.Addr(), nil)
@@ -307,6 +313,7 @@ func TestZooKeeperLostReply(t *testing.T) {
 // records that were deleted. Tokens of a name rise although its node is made
 // anew each time.
 func TestZooKeeperLeavesNothing(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	admin := dialZooKeeper(t, z)
 	s := openZooKeeper(t, z.URL()+"/teams/one", nil)
@@ -339,15 +346,14 @@ func TestZooKeeperLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"q", "r"} {
-		if got := children(t, admin, "/teams/one/"+part); len(got) != 0 {
-			t.Errorf("left under %s: %v", part, got)
-		}
+		eventually(t, "nothing is left under "+part, func() bool { return len(children(t, admin, "/teams/one/"+part)) == 0 })
 	}
 }
 
 // A process that dies leaves a node without children, until the name is used
 // again or looked at.
 func TestZooKeeperDeadQueue(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	admin := dialZooKeeper(t, z)
 	s := openZooKeeper(t, z.URL(), nil)
@@ -375,6 +381,7 @@ func TestZooKeeperDeadQueue(t *testing.T) {
 
 // The server allows shorter sessions than the TTL: deadlines follow it.
 func TestZooKeeperClampedSession(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=4000"}})
 	p := servers.RunProxy(t, z.Addr())
 	far, near := openZooKeeper(t, "zk://"+p.Addr(), nil), openZooKeeper(t, z.URL(), nil)
@@ -497,6 +504,7 @@ func (c *counter) addr() string { return c.l.Addr().String() }
 // Under load the server is killed and comes back, several times: never two at
 // once by their own clocks, tokens rise, and everybody ends.
 func TestZooKeeperKilledUnderLoad(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a while")
 	}

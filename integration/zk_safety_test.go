@@ -34,6 +34,7 @@ func removeAll(t testing.TB, c *zk.Conn, path string) {
 // anew: what held and waited is gone, and tokens rise also for those who knew the
 // old one.
 func TestZooKeeperRootRemoved(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	admin := dialZooKeeper(t, z)
 	a, b, c := openZooKeeper(t, z.URL(), nil), openZooKeeper(t, z.URL(), nil), openZooKeeper(t, z.URL(), nil)
@@ -54,10 +55,13 @@ func TestZooKeeperRootRemoved(t *testing.T) {
 	}()
 	time.Sleep(50 * time.Millisecond) // so that it waits
 	removeAll(t, admin, "/pawl")
-	if st := <-waited; st.State != driver.Gone {
+	// It may have held while its child was there, and that of the holder was not.
+	last := first.Token + first.Spare
+	if st := <-waited; st.State == driver.Holding {
+		last = max(last, st.Token+st.Spare)
+	} else if st.State != driver.Gone {
 		t.Errorf("who waited is %v", st.State)
 	}
-	last := first.Token + first.Spare
 	for i, s := range []driver.Store{c, a, b, c} {
 		next := mutex("x", time.Minute)
 		st := enter(t, s, next, driver.Holding)
@@ -93,6 +97,7 @@ func TestZooKeeperRootRemoved(t *testing.T) {
 // A change is made to the queue that it was computed from, and not to one of the
 // same name that was made since and has come to the same version.
 func TestZooKeeperQueueMadeAnew(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	a, b := openZooKeeper(t, z.URL(), nil), openZooKeeper(t, z.URL(), nil)
 	enter(t, a, mutex("x", time.Minute), driver.Holding) // a knows this
@@ -112,8 +117,9 @@ func TestZooKeeperQueueMadeAnew(t *testing.T) {
 	}
 }
 
-// A process enters its next claim and leaves the last at once: one write makes
-// both, what others wait for is handed on, and nobody is lost.
+// A process enters its next claim and leaves the last at once: what others wait for
+// is handed on whichever comes first, without a change of the list, and nobody is
+// lost.
 func TestZooKeeperNextAndLast(t *testing.T) {
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	admin := dialZooKeeper(t, z)
@@ -129,12 +135,8 @@ func TestZooKeeperNextAndLast(t *testing.T) {
 		}
 		return stat.Version
 	}
-	// An Enter waits half a millisecond for a Leave: on a busy machine they may
-	// miss each other for many rounds.
-	before, rounds := version(), int32(0)
-	together := func() bool { return version()-before < 2*rounds }
-	for end := time.Now().Add(2 * patience); rounds < 20 || !together() && time.Now().Before(end); {
-		rounds++
+	before := version()
+	for range 20 {
 		next := mutex("x", time.Minute)
 		var work sync.WaitGroup
 		work.Go(func() {
@@ -153,8 +155,8 @@ func TestZooKeeperNextAndLast(t *testing.T) {
 		last = st
 		holder, waiter, h, w = waiter, holder, w, next
 	}
-	if !together() {
-		t.Errorf("in %d rounds no Leave was taken along by an Enter", rounds)
+	if n := version() - before; n != 0 {
+		t.Errorf("20 rounds have changed the list %d times", n)
 	}
 	q, err := a.Inspect(within(t, patience), "x")
 	if err != nil || len(q.Claims) != 2 || q.Claims[0].ID != h.ID || q.Claims[1].ID != w.ID {
@@ -201,6 +203,7 @@ func TestZooKeeperTakenAlongByOneWhoGoes(t *testing.T) {
 // A waiting claim is granted while its client is cut off, and its session ends
 // before anybody looks: the list still says that it holds, its client does not.
 func TestZooKeeperGrantedThenExpired(t *testing.T) {
+	t.Parallel()
 	// Sessions end sooner than the TTL: the client does not drop the claim itself.
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=4000"}})
 	admin := dialZooKeeper(t, z)
@@ -227,6 +230,7 @@ func TestZooKeeperGrantedThenExpired(t *testing.T) {
 // Who waits is woken by the end of the claim in front, whose client says nothing
 // any more: by one Wait, without asking again.
 func TestZooKeeperDiesInFront(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	p := servers.RunProxy(t, z.Addr())
 	far, near := openZooKeeper(t, "zk://"+p.Addr(), nil), openZooKeeper(t, z.URL(), nil)
@@ -242,6 +246,7 @@ func TestZooKeeperDiesInFront(t *testing.T) {
 // A claim whose queue has not changed is renewed without reading it, but not
 // without the server.
 func TestZooKeeperRenewalNeedsTheServer(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	p := servers.RunProxy(t, z.Addr())
 	s := openZooKeeper(t, "zk://"+p.Addr(), nil)

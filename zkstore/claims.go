@@ -3,6 +3,7 @@ package zkstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -47,6 +48,9 @@ func (t *turn) entry(e driver.Entry) driver.Entry {
 	if e.State == driver.Holding {
 		e.Held = min(e.Age, since(m.Held))
 		e.Token += t.offset
+		if m.Promise == unknown && t.was[e.ID].Token == 0 {
+			e.Token = 0
+		}
 	}
 	if e.Lingering {
 		e.TTL = time.Duration(m.Linger) * time.Millisecond
@@ -83,16 +87,31 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 	if !known {
 		guess = func(sl *slot) (*view, error) {
 			v := s.seen(c.Name, young)
-			if v != nil && v.held {
+			if v != nil && v.held && !v.mutex {
 				sl.expect(ctx)
 			}
-			if v == nil && s.wasBusy(c.Name) {
-				return s.loadList(ctx, n, c.Name)
+			if s.wasBusy(c.Name) && v == nil || v != nil && v.mutex {
+				v, _, err := s.load(ctx, n, c.Name, false)
+				return v, err
 			}
-			return cmp.Or(v, new(view)), nil // nobody is there
+			return cmp.Or(v, &view{rules: n.rule()}), nil // nobody is there
 		}
 	}
+	if !known && !c.Try && c.Limit == 1 && s.standing(c.Name) {
+		st, err := s.arrive(ctx, n, c, sent)
+		switch {
+		case errors.Is(err, errOther):
+			guess = nil
+		case !errors.Is(err, errNoQueue):
+			return st, err
+		}
+	}
+again:
 	t, err := s.change(ctx, n, c.Name, guess, func(t *turn) error {
+		if t.v.found && !t.v.dead() && t.mutex() && t.q.Find(c.ID) == nil && c.Limit == 1 && (!c.Try || len(t.q.Claims) == 0) {
+			return errArrive
+		}
+		t.arrives = c.Limit == 1 && !c.Try
 		var err error
 		state, err = t.Enter(t.q, queue.Claim{
 			ID: c.ID, Session: t.session(c.ID), Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
@@ -101,6 +120,16 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 		t.confirm = state == driver.Holding || state == driver.Waiting
 		return queue.NameLimit(err, c.Name)
 	})
+	if errors.Is(err, errArrive) {
+		st, err = s.arrive(ctx, n, c, sent)
+		switch {
+		case errors.Is(err, errOther):
+			guess = nil
+		case !errors.Is(err, errNoQueue):
+			return st, err
+		}
+		goto again
+	}
 	if err != nil {
 		if driver.IsPermanent(err) && !known {
 			s.disown(c.ID)
@@ -112,6 +141,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 	}
 	if state == driver.Holding || state == driver.Waiting {
 		s.own(c.ID, c.Name, n.class, sent, c.TTL) // again: a Leave that came between has let go of it
+		s.holds(t, c.ID)
 	} else {
 		s.disown(c.ID)
 	}
@@ -138,7 +168,12 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err 
 	}
 	n, _, err := s.sessionFor(r.ID, 0)
 	if err == nil {
-		was, err = s.leave(ctx, n, r)
+		var done bool
+		if done, err = s.handOn(ctx, n, r); done {
+			was = driver.Holding
+		} else if err == nil {
+			was, err = s.leave(ctx, n, r)
+		}
 	}
 	if err != nil {
 		return driver.Gone, fmt.Errorf("zookeeper: leave %q: %w", r.Name, err)
@@ -164,13 +199,19 @@ func (s *Store) leave(ctx context.Context, n *session, r driver.Ref) (was driver
 		if s.missedLately(r.Name) {
 			oldest = young
 		}
-		if v := s.seen(r.Name, oldest); v != nil {
+		// Others leave a mutex without a change of what is seen here.
+		if v := s.seen(r.Name, oldest); v != nil && (!v.mutex || len(v.children) <= 1) {
 			return v, nil
 		}
-		return s.loadList(ctx, n, r.Name)
+		v, _, err := s.load(ctx, n, r.Name, false)
+		return v, err
 	}, func(t *turn) error {
 		t.linger = r.Linger
-		was = t.Leave(t.q, r.ID, t.relative(r.Used), min(1, int64(r.Linger)))
+		if c := t.q.Find(r.ID); c != nil && r.Linger == 0 && !c.Lingering {
+			left := *c
+			t.goes = &left
+		}
+		was = t.Leave(t.q, r.ID, t.used(r), min(1, int64(r.Linger)))
 		// It may have been entered through another server, or an Enter whose reply
 		// was lost.
 		t.confirm = was == driver.Gone
@@ -212,7 +253,17 @@ func (s *Store) onQueue(ctx context.Context, what, name string, f func(*turn) er
 	n, err := s.anySession()
 	if err == nil {
 		var t *turn
-		if t, err = s.look(ctx, n, name, f); err == nil {
+		var v *view
+		if _, err = n.prepare(ctx); err == nil {
+			v, _, err = s.load(ctx, n, name, false)
+		}
+		if err == nil {
+			v, err = s.learn(ctx, n, name, v) // for the tokens
+		}
+		if err == nil {
+			t, err = s.lookAt(ctx, n, name, v, f)
+		}
+		if err == nil {
 			return t, nil
 		}
 	}
@@ -241,6 +292,7 @@ func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) err
 		}
 	}
 	_, err := s.onQueue(ctx, "set limit of", name, func(t *turn) error {
+		t.limits = true
 		return queue.NameLimit(t.SetLimit(t.q, was, limit), name)
 	})
 	return err

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/pawl-go/pawl/driver"
 )
 
@@ -19,11 +17,15 @@ type owned struct {
 	class  int       // of its session
 	lapses time.Time // then it is removed, unless it is renewed
 
-	// What was read of its queue, and a watch that was set before; good while
-	// the watch has not fired and the connection has not changed.
+	handover *handover // how it can leave, if it holds a mutex
+	node     string    // its child, if it has arrived by that; see arrive
+	born     int64     // transaction that made it
+
+	// What was read of its queue, and watches that were set before; good while
+	// they have not fired and the connection has not changed.
 	session *session
 	view    *view
-	watch   <-chan zk.Event
+	watches *watches
 	changes uint64
 }
 
@@ -164,19 +166,10 @@ func (s *Store) sweep() {
 	if err != nil {
 		return // the next one will do
 	}
-	n, err := s.anySession()
-	for i := 0; i < len(names) && err == nil; i++ {
-		path := s.queuePath(names[i])
-		_, err = call(ctx, n, func(c *zk.Conn) (bool, error) {
-			_, stat, err := c.Exists(path)
-			if err == nil && stat.NumChildren == 0 {
-				err = c.Delete(path, stat.Version) // which fails if somebody came
-			}
-			if raced(err) {
-				err = nil
-			}
-			return true, err
-		})
+	for _, name := range names {
+		if s.removeDead(ctx, name) != nil {
+			return
+		}
 	}
 }
 
@@ -285,7 +278,7 @@ func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indic
 func (s *Store) renewKnown(ctx context.Context, n *session, changes uint64, r driver.Ref, sent time.Time) (st driver.Status, ok bool) {
 	s.mu.Lock()
 	o := s.mine[r.ID]
-	if o == nil || o.session != n || o.name != r.Name || o.changes != changes || n.changes.Load() != changes || fired(o.watch) {
+	if o == nil || o.session != n || o.name != r.Name || o.changes != changes || n.changes.Load() != changes || o.watches.fired() {
 		s.mu.Unlock()
 		return st, false
 	}
@@ -310,7 +303,7 @@ func (s *Store) renewIn(t *turn, r driver.Ref, sent time.Time) driver.State {
 	}
 	t.Session = t.session(r.ID)
 	t.ttls[r.ID] = r.TTL
-	used := t.relative(r.Used)
+	used := t.used(r)
 	if c := t.q.Find(r.ID); c == nil || used <= c.Token {
 		used = 0 // nothing new
 	}
@@ -321,7 +314,7 @@ func (s *Store) renew(ctx context.Context, n *session, changes uint64, r driver.
 	if _, err := n.prepare(ctx); err != nil {
 		return st, err
 	}
-	v, watch, err := s.load(ctx, n, r.Name, true)
+	v, watches, err := s.load(ctx, n, r.Name, true)
 	if err != nil {
 		return st, err
 	}
@@ -335,9 +328,10 @@ func (s *Store) renew(ctx context.Context, n *session, changes uint64, r driver.
 	}
 	switch {
 	case state != driver.Gone:
+		s.holds(t, r.ID)
 		s.mu.Lock()
-		if o := s.mine[r.ID]; o != nil && t.v == v && watch != nil {
-			o.session, o.view, o.watch, o.changes = n, v, watch, changes
+		if o := s.mine[r.ID]; o != nil && t.v == v && watches != nil {
+			o.session, o.view, o.watches, o.changes = n, v, watches, changes
 		}
 		s.mu.Unlock()
 	case t.q.Find(r.ID) == nil:

@@ -2,6 +2,8 @@ package zkstore
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,15 +43,16 @@ func TestTakeAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	const now = 5*block + 1
-	tn := &turn{s: s, q: new(queue.Queue), alone: make(map[string]bool)}
+	tn := &turn{s: s, q: new(queue.Queue), l: new(list), alone: make(map[string]bool)}
 	tn.Now = now
 	for _, id := range []string{"holder", "next", "third"} {
 		if _, err := tn.Enter(tn.q, queue.Claim{ID: id, Units: 1}, 1, forever, false); err != nil {
 			t.Fatal(err)
 		}
-		account(tn.q)
+		tn.settle()
 	}
 	tn.q.Last, tn.q.Claims[0].Token = 7, 1 // it was granted by an earlier change
+	tn.count()
 	stranger, out := waitIn(t, s, sl, driver.Ref{Name: "x", ID: "stranger"})
 	first, in := waitIn(t, s, sl, driver.Ref{Name: "x", ID: "holder"})
 	second, out2 := waitIn(t, s, sl, driver.Ref{Name: "x", ID: "next"})
@@ -60,13 +63,13 @@ func TestTakeAlong(t *testing.T) {
 	if c := tn.q.Find("next"); !c.Holding() || !tn.alone["next"] || c.Token != now || tn.q.Last != now+spare {
 		t.Errorf("the next: %+v, last token %d", c, tn.q.Last)
 	}
-	s.arrived(sl, aboard, zk.ErrBadVersion)
-	s.arrived(sl, aboard, errUnsent)
+	s.landed(sl, aboard, zk.ErrBadVersion)
+	s.landed(sl, aboard, errUnsent)
 	if fired(first.done) {
 		t.Fatal("it was told of a change that was not made")
 	}
 	lost := errors.New("lost")
-	s.arrived(sl, aboard, lost)
+	s.landed(sl, aboard, lost)
 	if !<-in || first.err != lost {
 		t.Errorf("the one that was taken along is told %v", first.err)
 	}
@@ -109,5 +112,71 @@ func TestExtend(t *testing.T) {
 	}
 	if !s.extend("adopted", "x", 3, time.Now(), time.Minute) || s.lapsed("adopted") {
 		t.Error("what another Store has entered was not taken over")
+	}
+}
+
+// Who was promised a token gets that, whoever goes in front of it or behind it in
+// the same step; and a token that somebody who has gone may have used is not drawn.
+func TestPromises(t *testing.T) {
+	const now = 9*block + 1
+	line := func() *turn {
+		tn := &turn{q: &queue.Queue{Limit: 1}, l: &list{More: make(map[string]*more)}, alone: make(map[string]bool)}
+		tn.Now = now
+		for i, id := range []string{"holder", "first", "second", "third"} {
+			tn.q.Claims = append(tn.q.Claims, queue.Claim{ID: id, Units: 1, Expires: forever})
+			tn.l.More[id] = &more{Promise: int64(i)*block + 1}
+		}
+		h := &tn.q.Claims[0]
+		h.Token, h.Granted, tn.q.Last = 1, 1, 1+spare
+		tn.count()
+		return tn
+	}
+	for _, tt := range []struct {
+		dead []string
+		next string
+		want int64
+	}{
+		{[]string{"holder"}, "first", block + 1},
+		{[]string{"holder", "first"}, "second", 2*block + 1},
+		{[]string{"holder", "second", "third"}, "first", block + 1},
+		{[]string{"holder", "first", "third"}, "second", 2*block + 1},
+	} {
+		tn := line()
+		tn.Drop(tn.q, func(c *queue.Claim) bool { return slices.Contains(tt.dead, c.ID) })
+		tn.settle()
+		if c := tn.q.Find(tt.next); c.Token != tt.want || tn.q.Last != tt.want+spare || !tn.alone[tt.next] {
+			t.Errorf("without %v: %+v, last token %d", tt.dead, c, tn.q.Last)
+		}
+	}
+	tn := line()
+	tn.Now = 1
+	tn.Drop(tn.q, func(*queue.Claim) bool { return true })
+	tn.settle()
+	if _, err := tn.Enter(tn.q, queue.Claim{ID: "new", Units: 1}, 1, forever, false); err != nil {
+		t.Fatal(err)
+	}
+	tn.settle()
+	if c := tn.q.Find("new"); c.Token <= 3*block+1+spare {
+		t.Errorf("the next has token %d, which the last may have used", c.Token)
+	}
+}
+
+// What a child's name says of a claim is read as it was written.
+func TestArrival(t *testing.T) {
+	for _, owner := range []driver.Owner{{}, {Label: "a/b!c", Host: "h", PID: 7}} {
+		a := arrival{id: driver.NewID(), mark: "s.1.2", zk: -5, ttl: 1000, came: 1 << 40, owner: owner}
+		prefix, err := a.prefix()
+		if err != nil || strings.Contains(prefix, "/") {
+			t.Fatalf("%q, %v", prefix, err)
+		}
+		a.node, a.seq = prefix+"0000000012", 12
+		if got, ok := parseArrival(a.node); !ok || got != a {
+			t.Errorf("%+v, want %+v", got, a)
+		}
+	}
+	for _, node := range []string{"", "+", driver.NewID(), "keep-x", "+a!b!c!d!e!f!g"} {
+		if a, ok := parseArrival(node); ok {
+			t.Errorf("%q is taken for %+v", node, a)
+		}
 	}
 }

@@ -155,7 +155,7 @@ func testRestart(b *bundle, s server) {
 	const half = crowd / 2
 	all := b.queueUp("counter",
 		"if [ $(cat $D/counter) = "+strconv.Itoa(half)+" ]; then touch $D/half; until test -e $D/on; do sleep 0.05; done; fi; "+increment,
-		"--ttl=10s")
+		"--ttl=30s")
 	proctest.Eventually(b.t, func() bool { return b.exists("half") }, "they do not get their turns")
 	s.Kill()
 	b.write("on", "")
@@ -181,18 +181,18 @@ func alone(then string) string {
 // A waiter that is stopped for longer than its TTL is the first of the queue
 // when the holder leaves. When it goes on, it holds nothing.
 func testStoppedWaiter(b *bundle, _ engine) {
-	const name, ttl = "stopped", "--ttl=3s"
+	const name = "stopped"
 	until := func(file string) string { return alone("until test -e $D/" + file + "; do sleep 0.05; done") }
 	holder := b.start("run", name, "sh", "-c", until("first"))
 	holder.Await("inside")
-	stopped := b.waiter(name, ttl, "sh", "-c", alone("sleep 0.3"))
+	stopped := b.waiter(name, "--ttl=4s", "--kill-after=0s", "sh", "-c", alone("sleep 0.3"))
 	third := b.waiter(name, "sh", "-c", until("second"))
 	if w := b.show(name).waiters(); !slices.Equal(w, []int{stopped.Process.Pid, third.Process.Pid}) {
 		b.t.Fatalf("there wait %v, want %d first", w, stopped.Process.Pid)
 	}
 	stopped.Process.Signal(syscall.SIGSTOP)
 	b.t.Cleanup(func() { stopped.Process.Signal(syscall.SIGCONT) })
-	time.Sleep(3500 * time.Millisecond)
+	time.Sleep(4500 * time.Millisecond)
 	b.write("first", "")
 	holder.Want(0)
 	third.Await("inside")

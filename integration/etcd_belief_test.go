@@ -16,6 +16,7 @@ import (
 // A claim that is put on a lease, or renewed on one, without another keepalive
 // ends with it: not one TTL from now.
 func TestEtcdDeadlineOnAnOldLease(t *testing.T) {
+	t.Parallel()
 	const ttl = 30 * time.Second // a sixth of it later, there is a keepalive
 	e := servers.RunEtcd(t, servers.EtcdOptions{})
 	s := openEtcd(t, e)
@@ -222,6 +223,7 @@ func TestEtcdCompacted(t *testing.T) {
 // Clients whose requests and replies are lost, late and repeated use one lock: no
 // two of them believe at the same time that they hold it, and tokens rise.
 func TestEtcdAloneBehindBadNetwork(t *testing.T) {
+	t.Parallel()
 	const name, ttl = "alone", 2 * time.Second
 	e := servers.RunEtcd(t, servers.EtcdOptions{})
 	bad := within(t, 10*time.Second)

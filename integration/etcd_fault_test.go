@@ -57,6 +57,7 @@ func etcdStore(t testing.TB, c *clientv3.Client) *etcdstore.Store {
 // The server is killed while one holds and many wait: with its data all keep
 // their places and the holder its lock, without it all enter again; tokens rise.
 func TestEtcdRestart(t *testing.T) {
+	t.Parallel()
 	for _, keep := range []bool{true, false} {
 		t.Run(fmt.Sprintf("keep=%v", keep), func(t *testing.T) {
 			t.Parallel()
@@ -212,6 +213,7 @@ func TestEtcdLeaseEndsWhileWaiting(t *testing.T) {
 
 // The connection of the holder breaks: it is told before another holds.
 func TestEtcdToldBeforeAnotherHolds(t *testing.T) {
+	t.Parallel()
 	const ttl = 4 * time.Second
 	for name, fault := range map[string]func(*servers.Proxy){
 		"replies swallowed": func(p *servers.Proxy) { p.Swallow(false, true) },
@@ -285,6 +287,7 @@ func (f *faultyTxn) set(fault func(send func() error) error) { f.fault.Store(&fa
 // The reply to an Enter is lost, and nobody asks again: the claim ends with its
 // TTL, though its lease goes on for others' sake. Asked again, it is one claim.
 func TestEtcdLostReply(t *testing.T) {
+	t.Parallel()
 	const ttl = 3 * time.Second
 	e := servers.RunEtcd(t, servers.EtcdOptions{})
 	var f faultyTxn

@@ -314,6 +314,7 @@ func TestEtcdLateMove(t *testing.T) {
 // A claim's time is over, and its store is about to delete it, while a renewal is
 // under way that was sent in time: either the claim is gone for both, or stays.
 func TestEtcdRenewedWhileBuried(t *testing.T) {
+	t.Parallel()
 	const name, ttl = "buried", 3100 * time.Millisecond // on a lease of 4 s
 	e := servers.RunEtcd(t, servers.EtcdOptions{})
 	var m meddler

@@ -15,6 +15,7 @@ import (
 // Tables come one after the other there. Who finds them without their version
 // finishes them: somebody may have died in between.
 func TestMySQLUnfinishedTables(t *testing.T) {
+	t.Parallel()
 	m := servers.RunMariaDB(t, servers.MariaDBOptions{})
 	for _, stop := range []string{"DELETE FROM pawl_version", "DROP TABLE pawl_version", "DROP TABLE pawl_version, pawl_records"} {
 		t.Run(stop, func(t *testing.T) {
@@ -43,6 +44,7 @@ func TestMySQLUnfinishedTables(t *testing.T) {
 
 // Many that create the tables at once do not see each other's half.
 func TestMySQLCreateAtOnce(t *testing.T) {
+	t.Parallel()
 	m := servers.RunMariaDB(t, servers.MariaDBOptions{})
 	for round := range 10 {
 		var wg sync.WaitGroup

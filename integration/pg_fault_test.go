@@ -30,6 +30,7 @@ func endListeners(t testing.TB, db *sql.DB) (n int) {
 
 // A grant is told to the one who waits, who does not look for it.
 func TestPostgresWakes(t *testing.T) {
+	t.Parallel()
 	p := servers.RunPostgres(t, servers.PostgresOptions{Args: []string{"-c", "log_statement=all"}})
 	a, b := openPostgres(t, p.URL(), nil), openPostgres(t, p.URL(), nil)
 	db := openDB(t, "pgx", p.URL())
@@ -69,6 +70,7 @@ func TestPostgresWakes(t *testing.T) {
 
 // The listening connection may end at any time.
 func TestPostgresLostListener(t *testing.T) {
+	t.Parallel()
 	p := servers.RunPostgres(t, servers.PostgresOptions{})
 	a, b := openPostgres(t, p.URL(), nil), openPostgres(t, p.URL(), nil)
 	db := openDB(t, "pgx", p.URL())
@@ -125,6 +127,7 @@ func TestPostgresLostListener(t *testing.T) {
 
 // Through a pooler in transaction mode.
 func TestPostgresPooler(t *testing.T) {
+	t.Parallel()
 	p := servers.RunPostgres(t, servers.PostgresOptions{})
 	pooler := servers.RunPgBouncer(t, p, "transaction")
 	pooled := p.URLAt(pooler.Addr()) + "&listen=false&default_query_exec_mode=exec"
@@ -242,6 +245,7 @@ func TestPostgresDeaf(t *testing.T) {
 }
 
 func TestPostgresLockTx(t *testing.T) {
+	t.Parallel()
 	p := servers.RunPostgres(t, servers.PostgresOptions{})
 	lockTx(t, openDB(t, "pgx", p.URL()))
 }
@@ -311,6 +315,7 @@ func lockTx(t *testing.T, db *sql.DB) {
 
 // What is wrong is said, and what to do about it.
 func TestPostgresErrors(t *testing.T) {
+	t.Parallel()
 	p := servers.RunPostgres(t, servers.PostgresOptions{Password: "secret"})
 	admin := openDB(t, "pgx", p.URL())
 	run(t, admin, "CREATE USER app PASSWORD 'app'")
@@ -393,6 +398,7 @@ func TestPostgresErrors(t *testing.T) {
 
 // A schema's name is a name, whatever it looks like, and schemas are apart.
 func TestPostgresSchemas(t *testing.T) {
+	t.Parallel()
 	p := servers.RunPostgres(t, servers.PostgresOptions{})
 	db := openDB(t, "pgx", p.URL())
 	names := []string{`a"; DROP SCHEMA pawl CASCADE; --`, "NOW", "QUEUES >= RECORDS", "ÄÖ 🚚", "Pawl", "pawl", "$1", "%s"}
@@ -424,6 +430,7 @@ func TestPostgresSchemas(t *testing.T) {
 
 // Many create the tables at once.
 func TestPostgresCreatedByMany(t *testing.T) {
+	t.Parallel()
 	p := servers.RunPostgres(t, servers.PostgresOptions{})
 	errs := make(chan error, 8)
 	for range cap(errs) {

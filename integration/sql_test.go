@@ -38,7 +38,9 @@ func (e *sqlEngine) store(t testing.TB) driver.Store { return e.open(t, e.Addr()
 
 // onSQL runs a test on both databases, each on a server of its own.
 func onSQL(t *testing.T, f func(t *testing.T, e *sqlEngine)) {
+	t.Parallel()
 	t.Run("Postgres", func(t *testing.T) {
+		t.Parallel()
 		p := servers.RunPostgres(t, servers.PostgresOptions{})
 		f(t, &sqlEngine{
 			sqlServer: p, queues: "pawl.queues", records: "pawl.records",
@@ -47,6 +49,7 @@ func onSQL(t *testing.T, f func(t *testing.T, e *sqlEngine)) {
 		})
 	})
 	t.Run("MySQL", func(t *testing.T) {
+		t.Parallel()
 		m := servers.RunMariaDB(t, servers.MariaDBOptions{Args: []string{"--innodb-lock-wait-timeout=1"}})
 		f(t, &sqlEngine{
 			sqlServer: m, queues: "pawl_queues", records: "pawl_records",

@@ -62,6 +62,7 @@ func toldBefore(t *testing.T, old *pawl.Lease, told <-chan time.Time, held time.
 // the holder is told before another holds, and what it writes after that is
 // refused.
 func TestToldBeforeAnotherHolds(t *testing.T) {
+	t.Parallel()
 	const ttl = 3 * time.Second
 	for name, fault := range map[string]func(*servers.Proxy){
 		"requests swallowed": func(p *servers.Proxy) { p.Swallow(true, false) },
@@ -113,6 +114,7 @@ func TestToldBeforeAnotherHolds(t *testing.T) {
 // The engine itself forgets: the holder is told with its next renewal, and the
 // tokens rise all the same.
 func TestToldThatTheEngineForgot(t *testing.T) {
+	t.Parallel()
 	const ttl = 3 * time.Second
 	r := servers.RunRedis(t, servers.RedisOptions{})
 	c := dialRedis(t, r)

@@ -58,6 +58,7 @@ func TestZooKeeperUnreachable(t *testing.T) {
 
 // Nodes that were made with a user and password are that user's alone.
 func TestZooKeeperUser(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	const secret = "geheim/%23:@"
 	auth := "zk://ann:geheim%2F%2523%3A%40@" + z.Addr() + "/ann"
@@ -99,6 +100,7 @@ func TestZooKeeperUser(t *testing.T) {
 }
 
 func TestZooKeeperACL(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	acl := append(zk.DigestACL(zk.PermAll, "ann", "p"), zk.WorldACL(zk.PermRead)...)
 	ann := openZooKeeper(t, "zk://ann:p@"+z.Addr(), &zkstore.Options{ACL: acl})
@@ -117,6 +119,7 @@ func TestZooKeeperACL(t *testing.T) {
 
 // Data that is not a queue's is an error, and left alone.
 func TestZooKeeperForeignData(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	admin := dialZooKeeper(t, z)
 	s := openZooKeeper(t, z.URL(), nil)
@@ -150,6 +153,7 @@ func TestZooKeeperForeignData(t *testing.T) {
 }
 
 func TestZooKeeperLargeValue(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	s := openZooKeeper(t, z.URL(), nil)
 	r, err := s.CompareAndSwap(within(t, patience), driver.Record{Name: "x", Value: make([]byte, 900_000)})
@@ -168,6 +172,7 @@ func TestZooKeeperLargeValue(t *testing.T) {
 // The server ends sessions sooner than the TTL asks for: a client renews as often
 // as it takes, and keeps its lease.
 func TestZooKeeperClampedLease(t *testing.T) {
+	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=4000"}})
 	c := pawl.New(openZooKeeper(t, z.URL(), nil), &pawl.Options{TTL: time.Minute})
 	defer c.Close(within(t, patience))

@@ -359,7 +359,8 @@ func (co *cohort) grant(cl *claim, opts *Options, st driver.Status) *tenure {
 	cl.since = time.Now()
 	seen := cl.wanted || st.Behind > 0
 	cl.wanted = false
-	cl.want(seen || cl.since.Sub(co.rivals) < rivalry && !co.key.shared())
+	// Those that it stood behind will mostly come again.
+	cl.want(seen || (cl.ahead > 0 || cl.since.Sub(co.rivals) < rivalry) && !co.key.shared())
 	if seen {
 		co.rivals = cl.since
 	}

@@ -53,10 +53,10 @@ func (s *Store) leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 }
 
 // leaveFast deletes a claim of which is known that it holds, in a slot of this
-// store's, without a comparison: that is a good deal faster than a transaction.
-// Who holds does so until it is deleted. A claim that another store has taken
-// over is deleted, too: see tracked.foreign. Mail about it is deleted when the
-// mailbox is read next.
+// store's, without reading the queue: who holds does so until it is deleted. It is
+// compared that the claim is on the lease on which this store has put it: one that
+// another store has taken over, or left to linger, is on another. Mail about it is
+// deleted when the mailbox is read next.
 func (s *Store) leaveFast(ctx context.Context, id claimID) (left bool, err error) {
 	s.mu.Lock()
 	t := s.claims[id]
@@ -66,11 +66,11 @@ func (s *Store) leaveFast(ctx context.Context, id claimID) (left bool, err error
 		s.mu.Unlock()
 		return false, nil
 	}
-	key := t.key
+	key, lease := t.key, t.lease.id
 	s.leaves[id] = true
 	s.mu.Unlock()
 
-	res, err := s.client.Delete(ctx, key)
+	res, err := s.txn(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", lease)}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.leaves, id)
@@ -79,7 +79,7 @@ func (s *Store) leaveFast(ctx context.Context, id claimID) (left bool, err error
 		s.vacate(id)
 		return false, err
 	}
-	left = res.Deleted > 0
+	left = res.Succeeded
 	if left {
 		delete(s.claims, id)
 	}

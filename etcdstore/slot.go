@@ -10,9 +10,9 @@ import (
 // same few keys again and again. That a key is free is compared when it is
 // written: one that was taken over by another store, or lingers, is passed by.
 //
-// Invariant: whatever deletes a key without a comparison finds there the claim it
-// was meant for, or nothing. So a slot is free again only when that is answered,
-// and if it is not, for ever taken: see spend.
+// Invariant: whatever deletes a key without comparing its revision finds there the
+// claim it was meant for, or nothing of this store's. So a slot is free again only
+// when that is answered, and if it is not, for ever taken: see spend.
 type slot struct {
 	name   string
 	number int

@@ -30,9 +30,10 @@ type target struct {
 // A waiting claim looks again after a quarter of the time that its queue has
 // not moved for: so looking comes late by a share of how long others hold, and
 // the number of looks grows with its logarithm only. What is farther behind
-// looks less often: not before half of those in front of it have had their turns,
-// if these take as long as those before them. So the looks for one hand-over do
-// not become many more where many wait.
+// looks less often: not before a quarter of those in front of it have had their
+// turns, if these take as long as those before them. So the looks for one
+// hand-over do not become many more where many wait. Much later would be too late:
+// one who oversleeps makes turns seem long, and then all sleep longer.
 //
 // A claim that holds looks when it has held for a moment, for three times that, and
 // so on: it learns late that it is wanted by a share of how long it has held.
@@ -102,16 +103,12 @@ func (e *own) most() time.Duration {
 
 // first is how long after its queue has moved a waiting claim looks.
 func (e *own) first() time.Duration {
-	return min(max(time.Duration(2*e.ahead+1)*e.pace/4, firstLook), e.most())
+	return min(max(time.Duration(e.ahead+1)*e.pace/4, firstLook), e.most())
 }
 
 // interval is how long after a look in vain it looks again.
 func (e *own) interval(now time.Time) time.Duration {
-	share := now.Sub(e.moved) / 4
-	if e.ahead > 0 {
-		share *= 2
-	}
-	return min(max(share, time.Duration(e.ahead)*e.pace/4, firstLook), e.most())
+	return min(max(now.Sub(e.moved)/4, time.Duration(e.ahead)*e.pace/4, firstLook), e.most())
 }
 
 func jittered(d time.Duration) time.Duration { return d - d/8 + rand.N(d/4) }

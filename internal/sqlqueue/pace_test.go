@@ -154,7 +154,7 @@ func TestDuePace(t *testing.T) {
 			}
 			per := float64(looks) / float64(turns)
 			t.Logf("%d wait: %.1f looks for one hand-over, late by %v", n, per, late/time.Duration(turns))
-			if per > 12 {
+			if per > 20 {
 				t.Error("too many looks")
 			}
 			if late/time.Duration(turns) > hold {

@@ -124,8 +124,8 @@ func (g *registry) saw(e *own, st *driver.Status, row *Row, pushed bool) {
 		e.pace, up = g.paces[e.name], 1
 	case up > 0:
 		pace := now.Sub(e.moved) / time.Duration(up)
-		if e.pace > 0 {
-			pace = (pace + e.pace) / 2
+		if e.pace > 0 { // who looks too often does less harm than who comes late
+			pace = min(pace, (pace+e.pace)/2)
 		}
 		e.pace = pace
 		g.keepPace(e.name, pace)

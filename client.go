@@ -327,18 +327,22 @@ func (c *core) close(ctx context.Context) error {
 		work sync.WaitGroup
 		slot = make(chan struct{}, parallel)
 	)
+	// Nothing is given back before all are closed: what one cohort leaves, the store
+	// could grant to another one, whose waiter would get a lease that ends at once.
+	var leaves []func(context.Context) error
 	for _, co := range cohorts {
-		for _, leave := range co.close() {
-			slot <- struct{}{}
-			work.Go(func() {
-				defer func() { <-slot }()
-				if err := leave(ctx); err != nil {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-				}
-			})
-		}
+		leaves = append(leaves, co.close()...)
+	}
+	for _, leave := range leaves {
+		slot <- struct{}{}
+		work.Go(func() {
+			defer func() { <-slot }()
+			if err := leave(ctx); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
 	}
 	work.Wait()
 

@@ -355,25 +355,35 @@ func TestSemaphoreErrors(t *testing.T) {
 // Close ends those who wait and gives all permits back.
 func TestSemaphoreClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		// More than Close gives back at once: who waits is not granted the first of
+		// them meanwhile.
+		const permits = 100
 		store := memstore.New()
 		c := pawl.New(store, nil)
-		held := acquire(t, c.Semaphore("x", 2), 1)
-		also := acquire(t, c.Semaphore("x", 2), 1)
+		var held []*pawl.Lease
+		for range permits {
+			held = append(held, acquire(t, c.Semaphore("x", permits), 1))
+		}
 		ended := make(chan error)
-		go func() {
-			_, err := c.Semaphore("x", 2).Acquire(t.Context(), 1)
-			ended <- err
-		}()
+		for range permits {
+			go func() {
+				_, err := c.Semaphore("x", permits).Acquire(t.Context(), 1)
+				ended <- err
+			}()
+		}
 		synctest.Wait()
 		go c.Close(t.Context())
-		want(t, <-ended, pawl.ErrClosed)
+		for range permits {
+			want(t, <-ended, pawl.ErrClosed)
+		}
 		synctest.Wait()
-		want(t, held.Err(), pawl.ErrClosed)
-		want(t, also.Err(), pawl.ErrClosed)
+		for _, l := range held {
+			want(t, l.Err(), pawl.ErrClosed)
+		}
 		if n := claims(t, store, "x"); n != 0 {
 			t.Errorf("%d claims are left", n)
 		}
-		_, err := c.Semaphore("x", 2).Acquire(t.Context(), 1)
+		_, err := c.Semaphore("x", permits).Acquire(t.Context(), 1)
 		want(t, err, pawl.ErrClosed)
 	})
 }

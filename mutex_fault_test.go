@@ -26,9 +26,11 @@ func TestGivingUpWhileCutOff(t *testing.T) {
 		f.set(func() {
 			f.hook = func(op string) error {
 				if op == "enter" {
+					var id string
+					f.set(func() { id = f.entered })
 					late.Go(func() {
 						time.Sleep(3 * time.Second)
-						store.Enter(context.Background(), driver.Claim{Name: "x", ID: f.entered, Units: 1, Limit: 1, TTL: pawl.DefaultTTL})
+						store.Enter(context.Background(), driver.Claim{Name: "x", ID: id, Units: 1, Limit: 1, TTL: pawl.DefaultTTL})
 					})
 					time.Sleep(2 * time.Second)
 					return context.DeadlineExceeded

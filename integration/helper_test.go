@@ -2,11 +2,23 @@ package integration
 
 import (
 	"context"
+	"flag"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
 )
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		flag.Set("test.parallel", "4") // they mostly wait
+	}
+	os.Exit(m.Run())
+}
 
 // patience is for what happens at once, on a machine that has other work.
 const patience = 20 * time.Second

@@ -70,7 +70,7 @@ func TestBarrierDeath(t *testing.T) {
 		{"cut off, short TTL", time.Second / 2, time.Second / 2, cutOff},
 		{"claim gone", time.Minute, 7 * time.Second, func(store *memstore.Store, f *faulty) {
 			f.set(func() { f.down = true })
-			store.Leave(context.Background(), driver.Ref{Name: "x", ID: f.entered})
+			store.Leave(context.Background(), driver.Ref{Name: "x", ID: f.last()})
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"sync"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -18,8 +19,10 @@ func ExampleLatch() {
 	defer client.Close(context.Background())
 
 	parts := []string{"north", "south", "west"}
+	var makers sync.WaitGroup
+	defer makers.Wait()
 	for _, part := range parts {
-		go func() { // a process of its own
+		makers.Go(func() { // a process of its own
 			latch := client.Latch("report/2031-07", 3)
 			// Make the part, then count it. A part that is made twice, after a
 			// crash, counts once.
@@ -28,7 +31,7 @@ func ExampleLatch() {
 					log.Print(err)
 				}
 			}
-		}()
+		})
 	}
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

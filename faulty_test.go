@@ -39,6 +39,13 @@ func (f *faulty) set(change func()) {
 	change()
 }
 
+// last answers the id of the claim that was entered last.
+func (f *faulty) last() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.entered
+}
+
 // do runs call, with what the network does to its request and its reply.
 func do[T any](ctx context.Context, f *faulty, op string, call func(context.Context) (T, error)) (none T, _ error) {
 	f.mu.Lock()

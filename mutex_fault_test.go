@@ -27,7 +27,7 @@ func TestGivingUpWhileCutOff(t *testing.T) {
 			f.hook = func(op string) error {
 				if op == "enter" {
 					var id string
-					f.set(func() { id = f.entered })
+					id = f.last()
 					late.Go(func() {
 						time.Sleep(3 * time.Second)
 						store.Enter(context.Background(), driver.Claim{Name: "x", ID: id, Units: 1, Limit: 1, TTL: pawl.DefaultTTL})

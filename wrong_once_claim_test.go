@@ -24,7 +24,7 @@ func lateEnter(f *faulty, name string) *sync.WaitGroup {
 				return nil
 			}
 			first = false
-			c := driver.Claim{Name: name, ID: f.entered, Units: 1, Limit: 1, TTL: pawl.DefaultTTL}
+			c := driver.Claim{Name: name, ID: f.last(), Units: 1, Limit: 1, TTL: pawl.DefaultTTL}
 			late.Go(func() {
 				time.Sleep(2 * time.Second)
 				f.Store.Enter(context.Background(), c)

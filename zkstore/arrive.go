@@ -55,7 +55,25 @@ var (
 	errArrive  = errors.New("the claim has to arrive by its child")
 	errNoQueue = errors.New("there is no queue")
 	errOther   = errors.New("the queue is not a mutex, or the claim is in it already")
+	errNumbers = errors.New("the queue has numbered so many claims that it has to begin anew, which it does once nobody is in it")
 )
+
+// maxNumber leaves room for those who try to enter while the queue runs empty: the
+// server counts the children that a node ever had in 31 bits, and after that in no
+// order.
+const maxNumber = 1<<31 - 1<<28
+
+// numbered tells whether the numbers of the queue's children are used up.
+func (t *turn) numbered() bool {
+	for node := range t.v.children {
+		if a, ok := parseArrival(node); ok && a.spent() {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *arrival) spent() bool { return a.seq < 0 || a.seq > maxNumber }
 
 func (a *arrival) prefix() (string, error) {
 	owner, err := json.Marshal(a.owner)
@@ -102,7 +120,8 @@ func (t *turn) compose() {
 	slices.SortFunc(as, func(a, b arrival) int { return cmp.Compare(a.seq, b.seq) })
 	for _, a := range as {
 		if t.q.Find(a.id) != nil {
-			continue // a request that came twice; its owner removes it, see parting
+			t.nodes[a.node] = true // a twin, of a request that came twice: who writes the list removes it
+			continue
 		}
 		m := &more{Node: a.node, ZK: a.zk, TTL: a.ttl, Came: a.came, Promise: unknown}
 		if born := t.s.bornAt(a, t.v); born != 0 {
@@ -228,6 +247,9 @@ func (s *Store) arrived(id string) bool {
 // errNoQueue or errOther: it has to be entered otherwise.
 func (s *Store) arrive(ctx context.Context, n *session, c driver.Claim, sent time.Time) (st driver.Status, err error) {
 	t, err := s.arriveIn(ctx, n, c)
+	if err == nil && t.forced && t.q.State(c.ID) == driver.Holding { // see told
+		t, err = s.look(ctx, n, c.Name, func(*turn) error { return nil })
+	}
 	if err != nil {
 		if errors.Is(err, errNoQueue) || errors.Is(err, errOther) {
 			return st, err
@@ -240,17 +262,17 @@ func (s *Store) arrive(ctx context.Context, n *session, c driver.Claim, sent tim
 	}
 	st = t.status(c.ID, state, sent, c.TTL)
 	if c.Try && state == driver.Waiting {
+		state, st = driver.Refused, driver.Status{State: driver.Refused, Blocker: st.Blocker}
+	}
+	if state == driver.Refused || state == driver.Gone {
+		// The child may be of the next session, which was there before it was made.
 		if _, err := s.leave(ctx, n, driver.Ref{Name: c.Name, ID: c.ID}); err != nil {
 			return driver.Status{}, fmt.Errorf("zookeeper: enter %q: %w", c.Name, err)
 		}
 		s.disown(c.ID)
-		return driver.Status{State: driver.Refused, Blocker: st.Blocker}, nil
-	}
-	s.setBusy(c.Name)
-	if state == driver.Gone {
-		s.disown(c.ID)
 		return st, nil
 	}
+	s.setBusy(c.Name)
 	s.own(c.ID, c.Name, n.class, sent, c.TTL) // again: a Leave that came between has let go of it
 	v := *t.v
 	v.fresh, v.mutex = false, true
@@ -301,6 +323,11 @@ func (s *Store) arriveIn(ctx context.Context, n *session, c driver.Claim) (*turn
 		s.unlock(sl)
 		return nil, err
 	}
+	s.mu.Lock()
+	if o := s.mine[c.ID]; o != nil {
+		o.tries++
+	}
+	s.mu.Unlock()
 	path, err := callEnding(ctx, n, func(conn *zk.Conn) (string, error) {
 		return conn.Create(s.queuePath(c.Name)+"/"+prefix, nil, zk.FlagEphemeralSequential, s.opts.ACL)
 	}, func(error) { s.unlock(sl) })
@@ -341,7 +368,13 @@ func (s *Store) arriveIn(ctx context.Context, n *session, c driver.Claim) (*turn
 	s.mu.Unlock()
 	v.born = map[string]int64{node: born}
 	t, err := s.newTurn(ctx, n, c.Name, v)
-	if err == nil && t.mutex() && (t.l.More[c.ID] == nil || t.l.More[c.ID].Node == node) {
+	own, _ := parseArrival(node)
+	switch {
+	case err != nil:
+	case own.spent():
+		err = errNumbers
+		s.calm(c.Name) // who comes next looks first
+	case t.serves(c.ID, node):
 		return t, nil
 	}
 	// It is in the way of what the queue has become; or the claim was there, of
@@ -350,7 +383,20 @@ func (s *Store) arriveIn(ctx context.Context, n *session, c driver.Claim) (*turn
 	if gone != nil && !raced(gone) {
 		return nil, cmp.Or(err, gone)
 	}
+	if own.spent() {
+		s.tidy(c.Name)
+	}
 	return nil, cmp.Or(err, errOther)
+}
+
+// serves tells whether a claim that has just arrived can stay with that child.
+//
+// Invariant: a promise is above all tokens of the list, as it was when the promise
+// was made. Claims that were promised none may have been granted some between the
+// making of the child and this look at the list.
+func (t *turn) serves(id, node string) bool {
+	m := t.l.More[id]
+	return t.mutex() && (m == nil || m.Node == node && m.Promise > t.top)
 }
 
 // parting plans that a claim leaves a mutex, in which others are, without a change

@@ -107,8 +107,16 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 		}
 	}
 again:
+	cleared := false
 	t, err := s.change(ctx, n, c.Name, guess, func(t *turn) error {
+		if cleared = t.clears(c); cleared {
+			t.forced = true
+			return nil
+		}
 		if t.v.found && !t.v.dead() && t.mutex() && t.q.Find(c.ID) == nil && c.Limit == 1 && (!c.Try || len(t.q.Claims) == 0) {
+			if t.numbered() {
+				return errNumbers
+			}
 			return errArrive
 		}
 		t.arrives = c.Limit == 1 && !c.Try
@@ -136,6 +144,10 @@ again:
 		}
 		return st, fmt.Errorf("zookeeper: enter %q: %w", c.Name, err)
 	}
+	if cleared {
+		guess = nil
+		goto again
+	}
 	if state != driver.Holding {
 		s.setBusy(c.Name)
 	}
@@ -146,6 +158,19 @@ again:
 		s.disown(c.ID)
 	}
 	return t.status(c.ID, state, sent, c.TTL), nil
+}
+
+// clears tells whether a mutex has to be rid of what has died before a claim can
+// enter it: of a claim with its id; or, if it enters what is to be no mutex, of the
+// whole node, which cannot be removed if somebody has arrived meanwhile.
+func (t *turn) clears(c driver.Claim) bool {
+	if !t.v.found || t.v.dead() || !t.mutex() {
+		return false
+	}
+	if c.Limit != 1 {
+		return !t.q.InUse() && !t.strangers()
+	}
+	return t.olds[c.ID] != nil && t.q.Find(c.ID) == nil
 }
 
 // session is the mark of the session that a claim has, if that is this Store's

@@ -41,7 +41,7 @@ type handover struct {
 
 // mutex tells whether one claim holds at a time, in order of arrival, each with
 // the token that it was promised.
-func (t *turn) mutex() bool { return t.q.Limit == 1 && t.q.Declared == 0 && !t.drawing }
+func (t *turn) mutex() bool { return t.q.Limit == 1 && t.q.Declared == 0 && !t.relics }
 
 // promised tells whether a claim in the list was promised a token: then the one in
 // front of it may be watched by its data.
@@ -80,7 +80,7 @@ func (t *turn) bound(mark string, m *more) bool {
 func (s *Store) handOn(ctx context.Context, n *session, r driver.Ref) (done bool, err error) {
 	s.mu.Lock()
 	var h *handover
-	if o := s.mine[r.ID]; o != nil && o.name == r.Name {
+	if o := s.mine[r.ID]; o != nil && o.name == r.Name && o.tries <= 1 { // else there may be a twin, see parting
 		h = o.handover
 	}
 	v := s.views[r.Name]

@@ -211,6 +211,14 @@ func (s *Store) notice(name string, f func(*traffic)) {
 
 func (s *Store) setBusy(name string) { s.notice(name, func(tr *traffic) { tr.seen = time.Now() }) }
 
+// calm is the opposite.
+func (s *Store) calm(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.busy, name)
+	delete(s.views, name)
+}
+
 // busyWith is setBusy for the name of a claim of this Store.
 func (s *Store) busyWith(id string) {
 	s.mu.Lock()

@@ -180,3 +180,59 @@ func TestArrival(t *testing.T) {
 		}
 	}
 }
+
+// A claim is not told that it holds while that of another has lapsed, but is there:
+// an Enter would renew it.
+func TestToldPastLapsed(t *testing.T) {
+	n := &session{mark: "s.1.2", conn: new(zk.Conn)}
+	tn := &turn{
+		s: newStore(t), n: n, v: new(view), q: &queue.Queue{Limit: 1}, l: &list{More: map[string]*more{"next": {Promise: 9}}},
+		was: map[string]queue.Claim{"next": {}},
+	}
+	tn.q.Claims = []queue.Claim{{ID: "next", Session: n.mark, Granted: 1, Token: 9}}
+	for _, lapsed := range []bool{false, true} {
+		if tn.forced = lapsed; tn.told("next") == lapsed {
+			t.Errorf("lapsed %v: told %v", lapsed, !lapsed)
+		}
+	}
+}
+
+// A claim stays with its child only if the token that it is promised by that is above
+// those of the list.
+func TestServes(t *testing.T) {
+	for _, tt := range []struct {
+		what string
+		turn turn
+		want bool
+	}{
+		{"a greater token", turn{top: 8}, true},
+		{"a token that was drawn meanwhile", turn{top: 9}, false},
+		{"no mutex", turn{top: 8, relics: true}, false},
+	} {
+		tn := tt.turn
+		tn.q, tn.l = &queue.Queue{Limit: 1}, &list{More: map[string]*more{"a": {Node: "n", Promise: 9}}}
+		if got := tn.serves("a", "n"); got != tt.want {
+			t.Errorf("%s: %v", tt.what, got)
+		}
+		if tn.serves("a", "another") {
+			t.Errorf("%s: a twin stays", tt.what)
+		}
+	}
+}
+
+// The server's numbers of children run out, and are in no order after that.
+func TestNumbered(t *testing.T) {
+	a := arrival{id: driver.NewID(), mark: "s.1.2"}
+	prefix, err := a.prefix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for number, want := range map[string]bool{
+		"0000000000": false, "1879048192": false, "1879048193": true, "2147483647": true, "-2147483648": true,
+	} {
+		tn := &turn{v: &view{children: map[string]bool{"keep-x": true, prefix + number: true}}}
+		if got := tn.numbered(); got != want {
+			t.Errorf("%s: %v", number, got)
+		}
+	}
+}

@@ -43,7 +43,8 @@ type turn struct {
 	nodes map[string]bool // the children that the list speaks of
 	olds  map[string]*more
 
-	drawing bool                     // a claim in the list waits that was promised no token, when the limit was another
+	relics  bool                     // of another limit: several hold, or one waits that was promised no token
+	top     int64                    // token of the list, as it was read
 	offset  int64                    // of relative tokens
 	ttls    map[string]time.Duration // asked for by the operation
 	linger  time.Duration
@@ -91,6 +92,7 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 	}
 	l := t.l
 	t.q = &l.Queue
+	t.top = t.q.Last
 	if l.More == nil {
 		l.More = make(map[string]*more)
 	}
@@ -99,6 +101,7 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 		t.nodes[l.Keep] = true
 	}
 	filled := false // with what the last change did not know
+	holding := 0
 	for i := range t.q.Claims {
 		c := &t.q.Claims[i]
 		m := l.More[c.ID]
@@ -109,7 +112,10 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 		if m.Node != "" {
 			t.nodes[m.Node] = true
 		}
-		t.drawing = t.drawing || !c.Holding() && m.Promise == 0
+		if c.Holding() {
+			holding++
+		}
+		t.relics = t.relics || holding > 1 || !c.Holding() && m.Promise == 0
 		if c.Lingering && m.Until == 0 {
 			m.Until = v.stat.Mtime + m.Linger + 1 // that time is rounded down
 			filled = true
@@ -210,7 +216,7 @@ func (t *turn) finish() (bool, error) {
 	}
 	t.gone = !t.q.InUse() && !t.strangers()
 	switch {
-	case t.gone && !t.v.found, !t.v.dead() && bytes.Equal(t.data, t.orig):
+	case t.gone && !t.v.found, !t.v.dead() && !t.forced && bytes.Equal(t.data, t.orig):
 		return false, nil
 	case t.v.found && !t.v.dead() && t.mutex() && !t.forced && t.essence() == t.before:
 		return false, nil // what has died need not be written

@@ -105,8 +105,11 @@ func (s *Store) wait(ctx context.Context, n *session, r driver.Ref) (st driver.S
 }
 
 // told tells whether the claim holds, as is known without writing it.
+//
+// Invariant: nobody holds past a child that lives. That of a claim that has lapsed
+// has to be removed first: until then an Enter may renew it.
 func (t *turn) told(id string) bool {
-	if m := t.l.More[id]; m == nil || m.Promise == unknown {
+	if m := t.l.More[id]; t.forced || m == nil || m.Promise == unknown {
 		return false
 	}
 	_, timed := t.s.clock.now()
@@ -202,6 +205,8 @@ func (t *turn) obstacles(id string) (keys []watchKey, ends time.Duration) {
 	case front != "":
 		// It has no children: so this fires when it goes, and not when it is granted.
 		keys = append(keys, watchKey{path: path + "/" + front, children: true})
+	case until != 0 && promised:
+		keys = append(keys, watchKey{path: path}) // what lingers may be broken
 	}
 	if until != 0 {
 		ends = time.Duration(max(0, until-t.now)+1) * time.Millisecond

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -55,54 +54,6 @@ func TestZooKeeperLimitThereAndBack(t *testing.T) {
 	if _, err := get(within(t, patience), b, w); err != nil {
 		t.Error(err)
 	}
-}
-
-// What stays of a queue without claims: it is not removed with its children.
-func stranger(t testing.TB, c *zk.Conn, path string) {
-	t.Helper()
-	for _, node := range []string{path, path + "/stranger"} {
-		if _, err := c.Create(node, nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			t.Fatal(err)
-		}
-	}
-}
-
-// A session ends while its client is cut off, and a claim is entered before the
-// client knows: it is made in the next session. Whatever is answered is true.
-func TestZooKeeperEnterAsSessionEnds(t *testing.T) {
-	t.Parallel()
-	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
-	admin := dialZooKeeper(t, z)
-	p := servers.RunProxy(t, z.Addr())
-	s, near := openZooKeeper(t, "zk://"+p.Addr(), nil), openZooKeeper(t, z.URL(), nil)
-	// A queue that is there, and in which the Store has seen others.
-	h, w := mutex("x", 2*time.Second), mutex("x", 2*time.Second)
-	enter(t, near, h, driver.Holding)
-	stranger(t, admin, "/pawl/q/x")
-	enter(t, s, w, driver.Waiting)
-	p.Cut()
-	eventually(t, "the session has ended", func() bool {
-		return !strings.Contains(strings.Join(children(t, admin, "/pawl/q/x"), " "), "+"+w.ID)
-	})
-	if _, err := near.Break(within(t, patience), "x"); err != nil {
-		t.Fatal(err)
-	}
-	p.Restore()
-	for range 300 {
-		c := mutex("x", 2*time.Second)
-		st, err := s.Enter(within(t, patience), c)
-		if err == nil && st.State == driver.Gone {
-			q, err := near.Inspect(within(t, patience), "x")
-			if err != nil || len(q.Claims) != 0 {
-				t.Fatalf("a claim that was answered to be gone is there: %+v, %v", q.Claims, err)
-			}
-		}
-		if err == nil && st.State == driver.Holding {
-			return
-		}
-		leave(t, s, c)
-	}
-	t.Error("it does not come to hold")
 }
 
 // A request that came twice has left a second child: neither Break nor a lapse

@@ -31,8 +31,9 @@ type referee struct {
 }
 
 type belief struct {
-	until time.Time
-	void  bool // may have been broken
+	until   time.Time
+	entered int  // in that epoch
+	void    bool // may have been broken
 }
 
 func (r *referee) now() int {
@@ -62,18 +63,24 @@ func (r *referee) holds(id string, st driver.Status, deadline time.Time, entered
 		}
 	}
 	r.top = max(r.top, st.Token+st.Spare)
-	r.holders[id] = &belief{until: deadline, void: entered < r.broken}
+	r.holders[id] = &belief{until: deadline, entered: entered, void: entered < r.broken}
 }
 
-// leaves is told that a claim is about to leave, and for how long the name stays
-// taken.
-func (r *referee) leaves(id string, linger time.Duration) {
+// leaves is told that a claim is about to leave.
+func (r *referee) leaves(id string) *belief {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if b := r.holders[id]; b != nil && linger != 0 {
-		b.until = time.Now().Add(linger)
-	} else {
-		delete(r.holders, id)
+	b := r.holders[id]
+	delete(r.holders, id)
+	return b
+}
+
+// lingers is told that the name stays taken.
+func (r *referee) lingers(id string, b *belief, until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b != nil {
+		r.holders[id] = &belief{until: until, void: b.void || b.entered < r.broken}
 	}
 }
 
@@ -212,11 +219,14 @@ func stressClaim(ctx context.Context, s driver.Store, judge *referee, r *rand.Ra
 			left.Linger = time.Duration(1+r.IntN(50)) * time.Millisecond
 		}
 	}
-	judge.leaves(c.ID, left.Linger)
+	was, sent := judge.leaves(c.ID), time.Now()
 	for n := 0; ctx.Err() == nil; n++ {
 		brief, cancel := context.WithTimeout(ctx, time.Duration(5<<min(n, 8))*time.Millisecond)
-		_, err := s.Leave(brief, left)
+		state, err := s.Leave(brief, left)
 		cancel()
+		if err == nil && state == driver.Holding && left.Linger != 0 {
+			judge.lingers(c.ID, was, sent.Add(left.Linger))
+		}
 		if err == nil || driver.IsPermanent(err) {
 			return
 		}

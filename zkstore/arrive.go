@@ -107,6 +107,11 @@ func parseArrival(node string) (a arrival, ok bool) {
 }
 
 // compose appends the claims that have arrived to those of the list.
+//
+// Invariant: a promise is above all tokens of claims in front. Where the limit was
+// another, some were or will be drawn without one. Who came in between is promised
+// nothing, and the queue is no mutex to anybody until the list has taken in who that
+// is; so all have to know of each whether it is promised something.
 func (t *turn) compose() {
 	if !t.v.found || t.v.dead() || t.v.listed {
 		return
@@ -126,6 +131,9 @@ func (t *turn) compose() {
 		m := &more{Node: a.node, ZK: a.zk, TTL: a.ttl, Came: a.came, Promise: unknown}
 		if born := t.s.bornAt(a, t.v); born != 0 {
 			m.Promise = at(born) - at(t.v.stat.Czxid) + 1
+		}
+		if t.draws || m.Promise != unknown && m.Promise <= t.l.Drawn {
+			m.Promise, t.relics = 0, true
 		}
 		t.q.Claims = append(t.q.Claims, queue.Claim{ID: a.id, Session: a.mark, Owner: a.owner, Units: 1, Arrived: t.Now})
 		t.l.More[a.id] = m
@@ -323,15 +331,12 @@ func (s *Store) arriveIn(ctx context.Context, n *session, c driver.Claim) (*turn
 		s.unlock(sl)
 		return nil, err
 	}
-	s.mu.Lock()
-	if o := s.mine[c.ID]; o != nil {
-		o.tries++
-	}
-	s.mu.Unlock()
+	s.try(c.ID, 1)
 	path, err := callEnding(ctx, n, func(conn *zk.Conn) (string, error) {
 		return conn.Create(s.queuePath(c.Name)+"/"+prefix, nil, zk.FlagEphemeralSequential, s.opts.ACL)
 	}, func(error) { s.unlock(sl) })
 	if errors.Is(err, zk.ErrNoNode) {
+		s.try(c.ID, -1)
 		return nil, errNoQueue
 	}
 	if err != nil {
@@ -383,20 +388,27 @@ func (s *Store) arriveIn(ctx context.Context, n *session, c driver.Claim) (*turn
 	if gone != nil && !raced(gone) {
 		return nil, cmp.Or(err, gone)
 	}
+	s.try(c.ID, -1)
 	if own.spent() {
 		s.tidy(c.Name)
 	}
 	return nil, cmp.Or(err, errOther)
 }
 
+// try counts the children that a claim may have: those that were asked for, less
+// those of which it is known that they are not there.
+func (s *Store) try(id string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.mine[id]; o != nil {
+		o.tries += n
+	}
+}
+
 // serves tells whether a claim that has just arrived can stay with that child.
-//
-// Invariant: a promise is above all tokens of the list, as it was when the promise
-// was made. Claims that were promised none may have been granted some between the
-// making of the child and this look at the list.
 func (t *turn) serves(id, node string) bool {
 	m := t.l.More[id]
-	return t.mutex() && (m == nil || m.Node == node && m.Promise > t.top)
+	return t.mutex() && (m == nil || m.Node == node)
 }
 
 // parting plans that a claim leaves a mutex, in which others are, without a change

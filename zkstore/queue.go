@@ -17,6 +17,9 @@ import (
 type list struct {
 	Queue queue.Queue      `json:"queue"`
 	More  map[string]*more `json:"more"` // by claim id
+	// Drawn is the highest token of claims that were promised none, or another, but
+	// for who made the node.
+	Drawn int64 `json:"drawn,omitempty"`
 	// Keep is a child that stays while there is something to keep beside claims
 	// whose owners live: a node without children is a dead queue.
 	Keep string `json:"keep,omitempty"`

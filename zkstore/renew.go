@@ -20,7 +20,7 @@ type owned struct {
 	handover *handover // how it can leave, if it holds a mutex
 	node     string    // its child, if it has arrived by that; see arrive
 	born     int64     // transaction that made it
-	tries    int       // requests to make one
+	tries    int       // see try
 
 	// What was read of its queue, and watches that were set before; good while
 	// they have not fired and the connection has not changed.

@@ -197,25 +197,35 @@ func TestToldPastLapsed(t *testing.T) {
 	}
 }
 
-// A claim stays with its child only if the token that it is promised by that is above
-// those of the list.
-func TestServes(t *testing.T) {
+// Who has arrived is promised a token only if none that is drawn otherwise can be
+// above it: or else the queue is no mutex.
+func TestPromisedBehindDrawn(t *testing.T) {
+	a := arrival{id: driver.NewID(), mark: "other.1.2"}
+	prefix, err := a.prefix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := prefix + "0000000003"
 	for _, tt := range []struct {
-		what string
-		turn turn
-		want bool
+		what  string
+		draws bool
+		drawn int64
+		want  int64
 	}{
-		{"a greater token", turn{top: 8}, true},
-		{"a token that was drawn meanwhile", turn{top: 9}, false},
-		{"no mutex", turn{top: 8, relics: true}, false},
+		{"after promises alone", false, 0, 6*block + 1},
+		{"after a lower one", false, 6 * block, 6*block + 1},
+		{"after a greater one", false, 6*block + 1 + spare, 0},
+		{"behind one who waits for one", true, 0, 0},
 	} {
-		tn := tt.turn
-		tn.q, tn.l = &queue.Queue{Limit: 1}, &list{More: map[string]*more{"a": {Node: "n", Promise: 9}}}
-		if got := tn.serves("a", "n"); got != tt.want {
-			t.Errorf("%s: %v", tt.what, got)
+		v := &view{found: true, children: map[string]bool{node: true}, born: map[string]int64{node: 16}}
+		v.stat.Czxid = 10
+		tn := &turn{
+			s: newStore(t), v: v, q: &queue.Queue{Limit: 1}, l: &list{More: make(map[string]*more), Drawn: tt.drawn}, draws: tt.draws,
+			nodes: make(map[string]bool), was: make(map[string]queue.Claim),
 		}
-		if tn.serves("a", "another") {
-			t.Errorf("%s: a twin stays", tt.what)
+		tn.compose()
+		if m := tn.l.More[a.id]; m.Promise != tt.want || tn.mutex() != (tt.want != 0) {
+			t.Errorf("%s: promised %d, a mutex: %v", tt.what, m.Promise, tn.mutex())
 		}
 	}
 }

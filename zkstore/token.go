@@ -112,6 +112,9 @@ func (t *turn) settle() {
 			c.Token = m.Promise
 		} else {
 			c.Token = max(c.Token, last+1)
+			if t.v != nil && t.v.found && !t.v.dead() {
+				t.l.Drawn = max(t.l.Drawn, c.Token+spare)
+			}
 		}
 		last = c.Token
 		if c.Alone {

@@ -44,7 +44,7 @@ type turn struct {
 	olds  map[string]*more
 
 	relics  bool                     // of another limit: several hold, or one waits that was promised no token
-	top     int64                    // token of the list, as it was read
+	draws   bool                     // one waits in the list that was promised no token
 	offset  int64                    // of relative tokens
 	ttls    map[string]time.Duration // asked for by the operation
 	linger  time.Duration
@@ -89,10 +89,15 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 		}
 		t.Now = at(v.stat.Mzxid+1) - at(v.stat.Czxid) + 1
 		t.offset = base + at(v.stat.Czxid) - 1
+		if t.l.Drawn != 0 && !v.listed { // see compose
+			if v, err = s.learn(ctx, n, name, v); err != nil {
+				return nil, err
+			}
+			t.v = v
+		}
 	}
 	l := t.l
 	t.q = &l.Queue
-	t.top = t.q.Last
 	if l.More == nil {
 		l.More = make(map[string]*more)
 	}
@@ -115,7 +120,8 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 		if c.Holding() {
 			holding++
 		}
-		t.relics = t.relics || holding > 1 || !c.Holding() && m.Promise == 0
+		t.draws = t.draws || !c.Holding() && m.Promise == 0
+		t.relics = t.draws || holding > 1
 		if c.Lingering && m.Until == 0 {
 			m.Until = v.stat.Mtime + m.Linger + 1 // that time is rounded down
 			filled = true

@@ -179,3 +179,20 @@ func TestZooKeeperMutexNoMore(t *testing.T) {
 		t.Error("it is the same node")
 	}
 }
+
+// Another Store removes a claim that waits: it is gone, also if the list says the
+// same without it.
+func TestZooKeeperLeaveForAnother(t *testing.T) {
+	t.Parallel()
+	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
+	a, b := openZooKeeper(t, z.URL(), nil), openZooKeeper(t, z.URL(), nil)
+	h, w := mutex("x", time.Minute), mutex("x", time.Minute)
+	enter(t, a, h, driver.Holding)
+	enter(t, a, w, driver.Waiting)
+	if was, err := b.Leave(within(t, patience), ref(w)); err != nil || was != driver.Waiting {
+		t.Fatal(was, err)
+	}
+	if st := held(t, a, w); st.State != driver.Gone {
+		t.Errorf("what has left is %v", st.State)
+	}
+}

@@ -221,10 +221,11 @@ func (t *turn) finish() (bool, error) {
 		return false, err
 	}
 	t.gone = !t.q.InUse() && !t.strangers()
+	same := !t.v.dead() && !t.forced && t.essence() == t.before // who has arrived and leaves is in no list
 	switch {
-	case t.gone && !t.v.found, !t.v.dead() && !t.forced && bytes.Equal(t.data, t.orig):
+	case t.gone && !t.v.found, same && bytes.Equal(t.data, t.orig):
 		return false, nil
-	case t.v.found && !t.v.dead() && t.mutex() && !t.forced && t.essence() == t.before:
+	case same && t.v.found && t.mutex():
 		return false, nil // what has died need not be written
 	}
 	if len(t.data) > maxData {

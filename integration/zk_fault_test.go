@@ -346,7 +346,9 @@ func TestZooKeeperLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"q", "r"} {
-		eventually(t, "nothing is left under "+part, func() bool { return len(children(t, admin, "/teams/one/"+part)) == 0 })
+		if got := children(t, admin, "/teams/one/"+part); len(got) != 0 {
+			t.Errorf("left under %s: %v", part, got)
+		}
 	}
 }
 

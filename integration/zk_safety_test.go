@@ -34,7 +34,6 @@ func removeAll(t testing.TB, c *zk.Conn, path string) {
 // anew: what held and waited is gone, and tokens rise also for those who knew the
 // old one.
 func TestZooKeeperRootRemoved(t *testing.T) {
-	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	admin := dialZooKeeper(t, z)
 	a, b, c := openZooKeeper(t, z.URL(), nil), openZooKeeper(t, z.URL(), nil), openZooKeeper(t, z.URL(), nil)
@@ -55,13 +54,10 @@ func TestZooKeeperRootRemoved(t *testing.T) {
 	}()
 	time.Sleep(50 * time.Millisecond) // so that it waits
 	removeAll(t, admin, "/pawl")
-	// It may have held while its child was there, and that of the holder was not.
-	last := first.Token + first.Spare
-	if st := <-waited; st.State == driver.Holding {
-		last = max(last, st.Token+st.Spare)
-	} else if st.State != driver.Gone {
+	if st := <-waited; st.State != driver.Gone {
 		t.Errorf("who waited is %v", st.State)
 	}
+	last := first.Token + first.Spare
 	for i, s := range []driver.Store{c, a, b, c} {
 		next := mutex("x", time.Minute)
 		st := enter(t, s, next, driver.Holding)
@@ -117,9 +113,8 @@ func TestZooKeeperQueueMadeAnew(t *testing.T) {
 	}
 }
 
-// A process enters its next claim and leaves the last at once: what others wait for
-// is handed on whichever comes first, without a change of the list, and nobody is
-// lost.
+// A process enters its next claim and leaves the last at once: one write makes
+// both, what others wait for is handed on, and nobody is lost.
 func TestZooKeeperNextAndLast(t *testing.T) {
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	admin := dialZooKeeper(t, z)
@@ -135,8 +130,12 @@ func TestZooKeeperNextAndLast(t *testing.T) {
 		}
 		return stat.Version
 	}
-	before := version()
-	for range 20 {
+	// An Enter waits half a millisecond for a Leave: on a busy machine they may
+	// miss each other for many rounds.
+	before, rounds := version(), int32(0)
+	together := func() bool { return version()-before < 2*rounds }
+	for end := time.Now().Add(2 * patience); rounds < 20 || !together() && time.Now().Before(end); {
+		rounds++
 		next := mutex("x", time.Minute)
 		var work sync.WaitGroup
 		work.Go(func() {
@@ -155,8 +154,8 @@ func TestZooKeeperNextAndLast(t *testing.T) {
 		last = st
 		holder, waiter, h, w = waiter, holder, w, next
 	}
-	if n := version() - before; n != 0 {
-		t.Errorf("20 rounds have changed the list %d times", n)
+	if !together() {
+		t.Errorf("in %d rounds no Leave was taken along by an Enter", rounds)
 	}
 	q, err := a.Inspect(within(t, patience), "x")
 	if err != nil || len(q.Claims) != 2 || q.Claims[0].ID != h.ID || q.Claims[1].ID != w.ID {

@@ -3,7 +3,6 @@ package zkstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -48,9 +47,6 @@ func (t *turn) entry(e driver.Entry) driver.Entry {
 	if e.State == driver.Holding {
 		e.Held = min(e.Age, since(m.Held))
 		e.Token += t.offset
-		if m.Promise == unknown && t.was[e.ID].Token == 0 {
-			e.Token = 0
-		}
 	}
 	if e.Lingering {
 		e.TTL = time.Duration(m.Linger) * time.Millisecond
@@ -87,39 +83,16 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 	if !known {
 		guess = func(sl *slot) (*view, error) {
 			v := s.seen(c.Name, young)
-			if v != nil && v.held && !v.mutex {
+			if v != nil && v.held {
 				sl.expect(ctx)
 			}
-			if s.wasBusy(c.Name) && v == nil || v != nil && v.mutex {
-				v, _, err := s.load(ctx, n, c.Name, false)
-				return v, err
+			if v == nil && s.wasBusy(c.Name) {
+				return s.loadList(ctx, n, c.Name)
 			}
-			return cmp.Or(v, &view{rules: n.rule()}), nil // nobody is there
+			return cmp.Or(v, new(view)), nil // nobody is there
 		}
 	}
-	if !known && !c.Try && c.Limit == 1 && s.standing(c.Name) {
-		st, err := s.arrive(ctx, n, c, sent)
-		switch {
-		case errors.Is(err, errOther):
-			guess = nil
-		case !errors.Is(err, errNoQueue):
-			return st, err
-		}
-	}
-again:
-	cleared := false
 	t, err := s.change(ctx, n, c.Name, guess, func(t *turn) error {
-		if cleared = t.clears(c); cleared {
-			t.forced = true
-			return nil
-		}
-		if t.v.found && !t.v.dead() && t.mutex() && t.q.Find(c.ID) == nil && c.Limit == 1 && (!c.Try || len(t.q.Claims) == 0) {
-			if t.numbered() {
-				return errNumbers
-			}
-			return errArrive
-		}
-		t.arrives = c.Limit == 1 && !c.Try
 		var err error
 		state, err = t.Enter(t.q, queue.Claim{
 			ID: c.ID, Session: t.session(c.ID), Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
@@ -128,49 +101,21 @@ again:
 		t.confirm = state == driver.Holding || state == driver.Waiting
 		return queue.NameLimit(err, c.Name)
 	})
-	if errors.Is(err, errArrive) {
-		st, err = s.arrive(ctx, n, c, sent)
-		switch {
-		case errors.Is(err, errOther):
-			guess = nil
-		case !errors.Is(err, errNoQueue):
-			return st, err
-		}
-		goto again
-	}
 	if err != nil {
 		if driver.IsPermanent(err) && !known {
 			s.disown(c.ID)
 		}
 		return st, fmt.Errorf("zookeeper: enter %q: %w", c.Name, err)
 	}
-	if cleared {
-		guess = nil
-		goto again
-	}
 	if state != driver.Holding {
 		s.setBusy(c.Name)
 	}
 	if state == driver.Holding || state == driver.Waiting {
 		s.own(c.ID, c.Name, n.class, sent, c.TTL) // again: a Leave that came between has let go of it
-		s.holds(t, c.ID)
 	} else {
 		s.disown(c.ID)
 	}
 	return t.status(c.ID, state, sent, c.TTL), nil
-}
-
-// clears tells whether a mutex has to be rid of what has died before a claim can
-// enter it: of a claim with its id; or, if it enters what is to be no mutex, of the
-// whole node, which cannot be removed if somebody has arrived meanwhile.
-func (t *turn) clears(c driver.Claim) bool {
-	if !t.v.found || t.v.dead() || !t.mutex() {
-		return false
-	}
-	if c.Limit != 1 {
-		return !t.q.InUse() && !t.strangers()
-	}
-	return t.olds[c.ID] != nil && t.q.Find(c.ID) == nil
 }
 
 // session is the mark of the session that a claim has, if that is this Store's
@@ -193,12 +138,7 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err 
 	}
 	n, _, err := s.sessionFor(r.ID, 0)
 	if err == nil {
-		var done bool
-		if done, err = s.handOn(ctx, n, r); done {
-			was = driver.Holding
-		} else if err == nil {
-			was, err = s.leave(ctx, n, r)
-		}
+		was, err = s.leave(ctx, n, r)
 	}
 	if err != nil {
 		return driver.Gone, fmt.Errorf("zookeeper: leave %q: %w", r.Name, err)
@@ -224,19 +164,13 @@ func (s *Store) leave(ctx context.Context, n *session, r driver.Ref) (was driver
 		if s.missedLately(r.Name) {
 			oldest = young
 		}
-		// Others leave a mutex without a change of what is seen here.
-		if v := s.seen(r.Name, oldest); v != nil && (!v.mutex || len(v.children) <= 1) {
+		if v := s.seen(r.Name, oldest); v != nil {
 			return v, nil
 		}
-		v, _, err := s.load(ctx, n, r.Name, false)
-		return v, err
+		return s.loadList(ctx, n, r.Name)
 	}, func(t *turn) error {
 		t.linger = r.Linger
-		if c := t.q.Find(r.ID); c != nil && r.Linger == 0 && !c.Lingering {
-			left := *c
-			t.goes = &left
-		}
-		was = t.Leave(t.q, r.ID, t.used(r), min(1, int64(r.Linger)))
+		was = t.Leave(t.q, r.ID, t.relative(r.Used), min(1, int64(r.Linger)))
 		// It may have been entered through another server, or an Enter whose reply
 		// was lost.
 		t.confirm = was == driver.Gone
@@ -278,17 +212,7 @@ func (s *Store) onQueue(ctx context.Context, what, name string, f func(*turn) er
 	n, err := s.anySession()
 	if err == nil {
 		var t *turn
-		var v *view
-		if _, err = n.prepare(ctx); err == nil {
-			v, _, err = s.load(ctx, n, name, false)
-		}
-		if err == nil {
-			v, err = s.learn(ctx, n, name, v) // for the tokens
-		}
-		if err == nil {
-			t, err = s.lookAt(ctx, n, name, v, f)
-		}
-		if err == nil {
+		if t, err = s.look(ctx, n, name, f); err == nil {
 			return t, nil
 		}
 	}
@@ -317,7 +241,6 @@ func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) err
 		}
 	}
 	_, err := s.onQueue(ctx, "set limit of", name, func(t *turn) error {
-		t.limits = true
 		return queue.NameLimit(t.SetLimit(t.q, was, limit), name)
 	})
 	return err

@@ -139,9 +139,6 @@ func (s *Store) receive(ctx context.Context, f func(driver.Notice)) error {
 		case m.stat.Version > version:
 			var msg message
 			if json.Unmarshal(m.data, &msg) == nil && driver.CheckID(msg.ID) == nil {
-				if msg.Kind == driver.Wanted {
-					s.busyWith(msg.ID)
-				}
 				f(driver.Notice{Kind: msg.Kind, ID: msg.ID})
 			}
 			if m.stat.Version > version+1 {

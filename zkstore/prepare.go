@@ -54,21 +54,6 @@ func (n *session) forget() {
 	n.ready, n.missing = 0, true
 }
 
-// reread has the next call prepare the session again: something may have another
-// version.
-func (n *session) reread() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.ready = 0
-}
-
-// rule answers the version of <root>/q, or an earlier one.
-func (n *session) rule() int32 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.rules
-}
-
 func (n *session) prepareOnce(ctx context.Context) error {
 	if _, ok := n.prepared(); ok {
 		return nil
@@ -111,17 +96,13 @@ func (n *session) prepareOnce(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("look for %s: %w", epoch, err)
 		}
-		queues, err := n.exists(ctx, n.store.path("q"))
-		if err != nil {
-			return fmt.Errorf("look for %s: %w", n.store.path("q"), err)
-		}
 		id := n.conn.SessionID()
 		if id == 0 {
 			return fmt.Errorf("look for %s: %w", epoch, n.explain(zk.ErrSessionExpired))
 		}
-		if stat != nil && queues != nil {
+		if stat != nil {
 			n.mu.Lock()
-			n.base, n.ready, n.begun, n.rules = baseOf(stat.Ctime), id, begun, queues.Version
+			n.base, n.ready, n.begun = baseOf(stat.Ctime), id, begun
 			n.mu.Unlock()
 			return nil
 		}

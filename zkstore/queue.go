@@ -1,7 +1,6 @@
 package zkstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -17,9 +16,6 @@ import (
 type list struct {
 	Queue queue.Queue      `json:"queue"`
 	More  map[string]*more `json:"more"` // by claim id
-	// Drawn is the highest token of claims that were promised none, or another, but
-	// for who made the node.
-	Drawn int64 `json:"drawn,omitempty"`
 	// Keep is a child that stays while there is something to keep beside claims
 	// whose owners live: a node without children is a dead queue.
 	Keep string `json:"keep,omitempty"`
@@ -32,14 +28,11 @@ type more struct {
 	Node string `json:"node,omitempty"`
 	// ZK is the session of the server that the child is bound to, as far as was
 	// known when it was made.
-	ZK int64 `json:"zk,omitempty"`
-	// Promise is the token that the claim gets when its turn comes, see
-	// handover.go.
-	Promise int64 `json:"promise,omitempty"`
-	Alone   bool  `json:"alone,omitempty"` // may use spare tokens
-	TTL     int64 `json:"ttl"`
-	Came    int64 `json:"came"`
-	Held    int64 `json:"held,omitempty"`
+	ZK    int64 `json:"zk,omitempty"`
+	Alone bool  `json:"alone,omitempty"` // may use spare tokens
+	TTL   int64 `json:"ttl"`
+	Came  int64 `json:"came"`
+	Held  int64 `json:"held,omitempty"`
 	// A claim lingers for Linger from the change that began it; that change's
 	// time is known after it, so Until is filled in by the next one.
 	Linger int64 `json:"linger,omitempty"`
@@ -52,66 +45,56 @@ type view struct {
 	stat     zk.Stat
 	data     []byte
 	children map[string]bool
-	born     map[string]int64 // transactions that made children, as far as known
-	fresh    bool             // was read; else it is what this Store wrote last
-	listed   bool             // the children were not read, but taken from the list
-	held     bool             // by a claim of this Store, as it knew when it wrote or read this
-	mutex    bool             // as known when it was written or read: see turn.mutex
-	rules    int32            // see handover
+	fresh    bool // was read; else it is what this Store wrote last
+	listed   bool // the children were not read, but taken from the list
+	held     bool // by a claim of this Store, as it knew when it wrote or read this
 	at       time.Time
 }
 
 // dead tells that everybody died who had claims in the queue.
 func (v *view) dead() bool { return v.found && len(v.children) == 0 && !v.listed }
 
-// watches tell of changes of a queue since it was read.
-type watches struct{ list, children <-chan zk.Event }
-
-func (w *watches) fired() bool { return fired(w.list) || fired(w.children) }
-
 // load reads a queue: its list and the children that belong to exactly that
 // version of it.
 //
 // Invariant: a claim whose child is not in the view is dead. A list that is newer
 // than the children would make the living look so.
-func (s *Store) load(ctx context.Context, n *session, name string, watch bool) (*view, *watches, error) {
+func (s *Store) load(ctx context.Context, n *session, name string, watch bool) (*view, <-chan zk.Event, error) {
 	path := s.queuePath(name)
-	rules := n.rule()
-	key, kidsKey := watchKey{path: path}, watchKey{path: path, children: true}
+	key := watchKey{path: path}
 	type result struct {
-		data       []byte
-		stat       *zk.Stat
-		ch, kidsCh <-chan zk.Event
-		kids       []string
-		kidsStat   *zk.Stat
-		err, err2  error
+		data      []byte
+		stat      *zk.Stat
+		ch        <-chan zk.Event
+		kids      []string
+		kidsStat  *zk.Stat
+		err, err2 error
 	}
 	var r result
 	for getKids, getList := true, true; ; {
-		var seen watches
+		var seen <-chan zk.Event
 		if watch {
-			seen = watches{n.unfired(key), n.unfired(kidsKey)}
+			n.mu.Lock()
+			if ch := n.armed[key]; ch != nil && !fired(ch) {
+				seen = ch
+			}
+			n.mu.Unlock()
 		}
+		arm := watch && seen == nil
 		last := r
 		var err error
 		r, err = call(ctx, n, func(c *zk.Conn) (result, error) {
 			r := last
 			done := make(chan struct{})
 			go func() {
-				switch {
-				case !getKids:
-				case watch && seen.children == nil:
-					n.watching(path)
-					r.kids, r.kidsStat, r.kidsCh, r.err2 = c.ChildrenW(path)
-					n.keep(kidsKey, r.kidsCh, r.err2)
-				default:
+				if getKids {
 					r.kids, r.kidsStat, r.err2 = c.Children(path)
 				}
 				close(done)
 			}()
 			switch {
 			case !getList:
-			case watch && seen.list == nil:
+			case arm:
 				n.watching(path)
 				r.data, r.stat, r.ch, r.err = c.GetW(path)
 				n.keep(key, r.ch, r.err)
@@ -129,10 +112,12 @@ func (s *Store) load(ctx context.Context, n *session, name string, watch bool) (
 		if err != nil {
 			return nil, nil, err
 		}
-		seen = watches{cmp.Or(r.ch, seen.list), cmp.Or(r.kidsCh, seen.children)}
+		if r.ch != nil {
+			seen = r.ch
+		}
 		switch {
 		case r.err != nil && r.err2 != nil:
-			return &view{fresh: true, rules: rules}, nil, nil
+			return &view{fresh: true}, nil, nil
 		case r.err != nil || r.err2 != nil:
 			getKids, getList = true, true
 			continue
@@ -141,11 +126,11 @@ func (s *Store) load(ctx context.Context, n *session, name string, watch bool) (
 			getKids = !getList
 			continue
 		}
-		v := &view{found: true, stat: *r.stat, data: r.data, children: make(map[string]bool, len(r.kids)), fresh: true, rules: rules, at: time.Now()}
+		v := &view{found: true, stat: *r.stat, data: r.data, children: make(map[string]bool, len(r.kids)), fresh: true}
 		for _, kid := range r.kids {
 			v.children[kid] = true
 		}
-		return v, &seen, checkZxid(v.stat.Mzxid)
+		return v, seen, checkZxid(v.stat.Mzxid)
 	}
 }
 
@@ -162,16 +147,15 @@ func (s *Store) list(ctx context.Context, n *session, name string) (*turn, error
 }
 
 func (s *Store) loadList(ctx context.Context, n *session, name string) (*view, error) {
-	rules := n.rule()
 	v, err := call(ctx, n, func(c *zk.Conn) (*view, error) {
 		data, stat, err := c.Get(s.queuePath(name))
 		if errors.Is(err, zk.ErrNoNode) {
-			return &view{rules: rules}, nil
+			return &view{}, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		return &view{found: true, stat: *stat, data: data, listed: true, rules: rules, at: time.Now()}, nil
+		return &view{found: true, stat: *stat, data: data, listed: true, at: time.Now()}, nil
 	})
 	if err != nil {
 		return nil, err
@@ -267,16 +251,7 @@ func (s *Store) changeLocked(ctx context.Context, n *session, sl *slot, guess fu
 		if err == nil {
 			changed, err = t.finish()
 		}
-		if changed && !t.gone && !t.light && t.vague() {
-			if v, err = s.learn(ctx, n, name, v); err != nil {
-				return nil, err
-			}
-			guess = func(*slot) (*view, error) { return v, nil }
-			continue
-		}
 		switch {
-		case errors.Is(err, errArrive):
-			return t, err
 		case !changed && !v.fresh:
 			continue // it may look otherwise
 		case !changed && err == nil && t.confirm && !confirmed:
@@ -291,7 +266,7 @@ func (s *Store) changeLocked(ctx context.Context, n *session, sl *slot, guess fu
 		}
 		ended := make(chan struct{})
 		rs, err := n.multi(ctx, t.ops, func(err error) {
-			s.landed(sl, aboard, n.explain(err))
+			s.arrived(sl, aboard, n.explain(err))
 			close(ended)
 		})
 		pending = ended
@@ -303,17 +278,11 @@ func (s *Store) changeLocked(ctx context.Context, n *session, sl *slot, guess fu
 			return nil, err
 		}
 		s.setBusy(name)
-		if t.light {
-			n.reread()
-		}
 		if !v.fresh && !v.at.IsZero() && time.Since(v.at) > young {
 			s.miss(name)
 		}
 		if !v.found && errors.Is(err, zk.ErrNoNode) {
 			n.forget() // where queues are is missing
-		}
-		if t.arrives && errors.Is(err, zk.ErrNodeExists) {
-			return nil, errArrive // somebody has made the queue, and may be gone before it is read
 		}
 		if attempt > 1 && !sleep(ctx, rand.N(time.Duration(min(attempt, 20))*time.Millisecond)) {
 			return nil, n.explain(ctx.Err())
@@ -331,10 +300,6 @@ func (s *Store) wrote(ctx context.Context, t *turn, rs []zk.MultiResponse) error
 	if err != nil {
 		return err
 	}
-	if t.light {
-		s.see(t.name, nil)
-		return nil
-	}
 	own := false
 	for _, c := range t.q.Claims {
 		if _, ok := s.classOf(c.Session); ok && !c.Lingering {
@@ -342,7 +307,6 @@ func (s *Store) wrote(ctx context.Context, t *turn, rs []zk.MultiResponse) error
 			v.held = v.held || c.Holding()
 		}
 	}
-	v.mutex = t.mutex()
 	if own {
 		s.see(t.name, v)
 	} else {
@@ -358,10 +322,6 @@ func (s *Store) wrote(ctx context.Context, t *turn, rs []zk.MultiResponse) error
 			s.mail.post(sig.Claim.Session, driver.Notice{Kind: driver.Wanted, ID: sig.Claim.ID})
 		case queue.Broken:
 			s.mail.post(sig.Claim.Session, driver.Notice{Kind: driver.Check, ID: sig.Claim.ID})
-		case queue.Granted:
-			if t.limits && t.promised() { // else it sees a child go, or is told by its own
-				s.mail.post(sig.Claim.Session, driver.Notice{Kind: driver.Check, ID: sig.Claim.ID})
-			}
 		}
 	}
 	return nil

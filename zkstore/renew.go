@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/pawl-go/pawl/driver"
 )
 
@@ -17,16 +19,11 @@ type owned struct {
 	class  int       // of its session
 	lapses time.Time // then it is removed, unless it is renewed
 
-	handover *handover // how it can leave, if it holds a mutex
-	node     string    // its child, if it has arrived by that; see arrive
-	born     int64     // transaction that made it
-	tries    int       // see try
-
-	// What was read of its queue, and watches that were set before; good while
-	// they have not fired and the connection has not changed.
+	// What was read of its queue, and a watch that was set before; good while
+	// the watch has not fired and the connection has not changed.
 	session *session
 	view    *view
-	watches *watches
+	watch   <-chan zk.Event
 	changes uint64
 }
 
@@ -167,10 +164,19 @@ func (s *Store) sweep() {
 	if err != nil {
 		return // the next one will do
 	}
-	for _, name := range names {
-		if s.removeDead(ctx, name) != nil {
-			return
-		}
+	n, err := s.anySession()
+	for i := 0; i < len(names) && err == nil; i++ {
+		path := s.queuePath(names[i])
+		_, err = call(ctx, n, func(c *zk.Conn) (bool, error) {
+			_, stat, err := c.Exists(path)
+			if err == nil && stat.NumChildren == 0 {
+				err = c.Delete(path, stat.Version) // which fails if somebody came
+			}
+			if raced(err) {
+				err = nil
+			}
+			return true, err
+		})
 	}
 }
 
@@ -279,7 +285,7 @@ func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indic
 func (s *Store) renewKnown(ctx context.Context, n *session, changes uint64, r driver.Ref, sent time.Time) (st driver.Status, ok bool) {
 	s.mu.Lock()
 	o := s.mine[r.ID]
-	if o == nil || o.session != n || o.name != r.Name || o.changes != changes || n.changes.Load() != changes || o.watches.fired() {
+	if o == nil || o.session != n || o.name != r.Name || o.changes != changes || n.changes.Load() != changes || fired(o.watch) {
 		s.mu.Unlock()
 		return st, false
 	}
@@ -304,7 +310,7 @@ func (s *Store) renewIn(t *turn, r driver.Ref, sent time.Time) driver.State {
 	}
 	t.Session = t.session(r.ID)
 	t.ttls[r.ID] = r.TTL
-	used := t.used(r)
+	used := t.relative(r.Used)
 	if c := t.q.Find(r.ID); c == nil || used <= c.Token {
 		used = 0 // nothing new
 	}
@@ -315,7 +321,7 @@ func (s *Store) renew(ctx context.Context, n *session, changes uint64, r driver.
 	if _, err := n.prepare(ctx); err != nil {
 		return st, err
 	}
-	v, watches, err := s.load(ctx, n, r.Name, true)
+	v, watch, err := s.load(ctx, n, r.Name, true)
 	if err != nil {
 		return st, err
 	}
@@ -329,10 +335,9 @@ func (s *Store) renew(ctx context.Context, n *session, changes uint64, r driver.
 	}
 	switch {
 	case state != driver.Gone:
-		s.holds(t, r.ID)
 		s.mu.Lock()
-		if o := s.mine[r.ID]; o != nil && t.v == v && watches != nil {
-			o.session, o.view, o.watches, o.changes = n, v, watches, changes
+		if o := s.mine[r.ID]; o != nil && t.v == v && watch != nil {
+			o.session, o.view, o.watch, o.changes = n, v, watch, changes
 		}
 		s.mu.Unlock()
 	case t.q.Find(r.ID) == nil:

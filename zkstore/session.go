@@ -43,7 +43,6 @@ type session struct {
 	watched map[string]*watched
 	ready   int64           // id of the session that was prepared last
 	base    int64           // of tokens, as that session found it
-	rules   int32           // version of <root>/q, see handover
 	begun   <-chan zk.Event // tells that what the base is from is gone
 	missing bool            // something that was made once is not there
 	lost    time.Time       // when the connection was lost that had a session; zero while there is one
@@ -80,7 +79,7 @@ func (n *session) close() {
 
 func (n *session) event(ev zk.Event) {
 	if ev.Type != zk.EventSession {
-		n.happened(ev)
+		n.happened(ev.Path)
 		return
 	}
 	n.mu.Lock()
@@ -307,9 +306,6 @@ func raced(err error) bool {
 type watchKey struct {
 	path     string
 	children bool
-	// front: the child of the claim in front. Its owner may be of this Store, too,
-	// and each is to see how it ends.
-	front bool
 }
 
 // watch answers a channel that gets a value, or is closed, when the node or its
@@ -339,16 +335,6 @@ func (n *session) watch(ctx context.Context, key watchKey) (<-chan zk.Event, err
 		return nil, nil
 	}
 	return ch, err
-}
-
-// unfired answers the watch that is armed for that, if it has seen nothing.
-func (n *session) unfired(key watchKey) <-chan zk.Event {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if ch := n.armed[key]; ch != nil && !fired(ch) {
-		return ch
-	}
-	return nil
 }
 
 // watchAbsent is watch for a node that is not there; nil: it is.
@@ -386,11 +372,10 @@ func (n *session) keep(key watchKey, ch <-chan zk.Event, err error) {
 	defer n.mu.Unlock()
 	w := n.watched[key.path]
 	w.asked--
-	if err == nil && !fired(ch) {
-		w.data = w.data || !key.children
-		w.kids = w.kids || key.children
+	w.set = w.set || err == nil && !fired(ch)
+	if w.asked == 0 && !w.set {
+		delete(n.watched, key.path)
 	}
-	n.forgetWatched(key.path, w)
 	if err != nil {
 		return
 	}

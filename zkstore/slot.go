@@ -3,7 +3,7 @@ package zkstore
 import (
 	"context"
 	"errors"
-	"runtime"
+	"maps"
 	"slices"
 	"time"
 
@@ -99,21 +99,8 @@ func (sl *slot) expect(ctx context.Context) {
 	defer t.Stop()
 	select {
 	case <-sl.came:
-		runtime.Gosched() // it sends its request now
 	case <-t.C:
 	case <-ctx.Done():
-	}
-}
-
-// overtake lets a claim that is about to be entered go on: another leaves.
-func (s *Store) overtake(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sl := s.slots[name]; sl != nil {
-		select {
-		case sl.came <- struct{}{}:
-		default:
-		}
 	}
 }
 
@@ -134,17 +121,16 @@ func (t *turn) takeAlong(sl *slot) (aboard []*leaving) {
 		if c == nil || c.Lingering || t.q.Last >= t.Now+spare {
 			continue
 		}
-		l.was = t.Leave(t.q, l.ref.ID, t.used(l.ref), 0)
-		t.settle()
+		l.was = t.Leave(t.q, l.ref.ID, t.relative(l.ref.Used), 0)
+		maps.Copy(t.alone, account(t.q))
 		aboard = append(aboard, l)
-		t.aboard++
 	}
 	return aboard
 }
 
-// landed tells those who were taken along what became of the change. If others
+// arrived tells those who were taken along what became of the change. If others
 // were faster, they go on waiting.
-func (s *Store) landed(sl *slot, aboard []*leaving, err error) {
+func (s *Store) arrived(sl *slot, aboard []*leaving, err error) {
 	if raced(err) || errors.Is(err, errUnsent) {
 		return
 	}
@@ -210,24 +196,6 @@ func (s *Store) notice(name string, f func(*traffic)) {
 }
 
 func (s *Store) setBusy(name string) { s.notice(name, func(tr *traffic) { tr.seen = time.Now() }) }
-
-// calm is the opposite.
-func (s *Store) calm(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.busy, name)
-	delete(s.views, name)
-}
-
-// busyWith is setBusy for the name of a claim of this Store.
-func (s *Store) busyWith(id string) {
-	s.mu.Lock()
-	o := s.mine[id]
-	s.mu.Unlock()
-	if o != nil {
-		s.setBusy(o.name)
-	}
-}
 
 func (s *Store) miss(name string) { s.notice(name, func(tr *traffic) { tr.missed = time.Now() }) }
 

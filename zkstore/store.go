@@ -9,15 +9,9 @@
 // whose reply was lost is found again by the claim's id. The last claim to
 // leave takes the node along.
 //
-// A mutex that is in use is entered and left by children alone, so that nobody
-// is in another's way: those that the list does not know stand behind it in the
-// order in which they were made, and the first one that lives holds. See
-// handover.go and arrive.go.
-//
-// A waiting claim watches its own child, which is touched when it is granted
-// beside others, and the child of the claim in front; where several can hold, the
-// first in line watches the list of children instead. So each change wakes one
-// claim.
+// A waiting claim watches its own child, which is touched when it is granted,
+// and the child of the claim in front; where several can hold, the first in
+// line watches the list of children instead. So each change wakes one claim.
 //
 // # Sessions
 //
@@ -95,7 +89,6 @@ type Store struct {
 	views    map[string]*view   // of queues as this Store wrote them, where it has claims
 	busy     map[string]traffic // by name
 	mine     map[string]*owned  // by claim id
-	untidy   map[string]bool    // names whose nodes may have been left empty
 	reaper   chan struct{}      // kicks the reaper; nil until it runs
 	alarm    time.Time          // when the reaper looks next
 
@@ -116,7 +109,6 @@ func New(servers []string, o *Options) (*Store, error) {
 		views:    make(map[string]*view),
 		mine:     make(map[string]*owned),
 		busy:     make(map[string]traffic),
-		untidy:   make(map[string]bool),
 		latest:   class(15 * time.Second),
 	}
 	if o != nil {
@@ -159,7 +151,6 @@ func New(servers []string, o *Options) (*Store, error) {
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shutDown() error {
-	s.tidyUp()
 	s.mu.Lock()
 	s.shut = true
 	sessions := s.sessions

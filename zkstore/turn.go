@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -43,23 +44,10 @@ type turn struct {
 	nodes map[string]bool // the children that the list speaks of
 	olds  map[string]*more
 
-	relics  bool                     // of another limit: several hold, or one waits that was promised no token
-	draws   bool                     // one waits in the list that was promised no token
-	offset  int64                    // of relative tokens
-	ttls    map[string]time.Duration // asked for by the operation
-	linger  time.Duration
-	limits  bool         // the operation sets the limit
-	arrives bool         // who enters can do that by its child
-	aboard  int          // Leaves that were taken along
-	goes    *queue.Claim // leaves by the operation, see parting
-	forced  bool         // it must be written that a claim has lapsed
-	light   bool         // what is written is not the list
-	before  string       // essence before the operation
-	alone   map[string]bool
-
-	// As they were after the last step, for settle.
-	last   int64
-	tokens map[string]int64 // of the claims; 0 while they wait
+	offset int64                    // of relative tokens
+	ttls   map[string]time.Duration // asked for by the operation
+	linger time.Duration
+	alone  map[string]bool
 
 	// confirm: the answer is worth something only if a majority has confirmed
 	// that the session lives, by a change or by a touch before the queue was read.
@@ -71,10 +59,6 @@ type turn struct {
 }
 
 func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (*turn, error) {
-	v, err := s.learnOwn(ctx, n, name, v)
-	if err != nil {
-		return nil, err
-	}
 	base, err := n.prepare(ctx) // after v was read
 	if err != nil {
 		return nil, err
@@ -89,12 +73,6 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 		}
 		t.Now = at(v.stat.Mzxid+1) - at(v.stat.Czxid) + 1
 		t.offset = base + at(v.stat.Czxid) - 1
-		if t.l.Drawn != 0 && !v.listed { // see compose
-			if v, err = s.learn(ctx, n, name, v); err != nil {
-				return nil, err
-			}
-			t.v = v
-		}
 	}
 	l := t.l
 	t.q = &l.Queue
@@ -106,7 +84,6 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 		t.nodes[l.Keep] = true
 	}
 	filled := false // with what the last change did not know
-	holding := 0
 	for i := range t.q.Claims {
 		c := &t.q.Claims[i]
 		m := l.More[c.ID]
@@ -117,17 +94,11 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 		if m.Node != "" {
 			t.nodes[m.Node] = true
 		}
-		if c.Holding() {
-			holding++
-		}
-		t.draws = t.draws || !c.Holding() && m.Promise == 0
-		t.relics = t.draws || holding > 1
 		if c.Lingering && m.Until == 0 {
 			m.Until = v.stat.Mtime + m.Linger + 1 // that time is rounded down
 			filled = true
 		}
 	}
-	t.compose()
 	if v.listed {
 		listed := *v
 		listed.children = t.nodes
@@ -148,19 +119,15 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 			c.Expires = t.Now
 		}
 	}
-	t.count()
 	t.Drop(t.q, func(c *queue.Claim) bool {
 		m := l.More[c.ID]
 		if m == nil || !v.children[m.Node] {
 			return true
 		}
 		_, own := s.classOf(c.Session)
-		lapsed := own && s.lapsed(c.ID)
-		t.forced = t.forced || lapsed
-		return lapsed
+		return own && s.lapsed(c.ID)
 	})
-	t.settle()
-	t.before = t.essence()
+	maps.Copy(t.alone, account(t.q))
 	return t, nil
 }
 
@@ -177,7 +144,7 @@ func (t *turn) relative(used int64) int64 {
 
 // finish works out what is to be written, and answers whether there is anything.
 func (t *turn) finish() (bool, error) {
-	t.settle()
+	maps.Copy(t.alone, account(t.q))
 	keep := t.q.Declared != 0
 	nodes := make(map[string]bool)
 	mores := make(map[string]*more)
@@ -221,12 +188,8 @@ func (t *turn) finish() (bool, error) {
 		return false, err
 	}
 	t.gone = !t.q.InUse() && !t.strangers()
-	same := !t.v.dead() && !t.forced && t.essence() == t.before // who has arrived and leaves is in no list
-	switch {
-	case t.gone && !t.v.found, same && bytes.Equal(t.data, t.orig):
+	if t.gone && !t.v.found || !t.v.dead() && bytes.Equal(t.data, t.orig) {
 		return false, nil
-	case same && t.v.found && t.mutex():
-		return false, nil // what has died need not be written
 	}
 	if len(t.data) > maxData {
 		return false, fmt.Errorf("zookeeper: %q has %d claims, more than fit into a node", t.name, len(t.q.Claims))
@@ -255,9 +218,6 @@ func (t *turn) strangers() bool {
 func (t *turn) plan(nodes map[string]bool) {
 	path := t.s.queuePath(t.name)
 	acl := t.s.opts.ACL
-	if t.light = t.parting(); t.light {
-		return
-	}
 	bound := false // to a child of the view
 	for node := range t.v.children {
 		if t.nodes[node] && !nodes[node] && node != t.l.Keep {
@@ -286,52 +246,34 @@ func (t *turn) plan(nodes map[string]bool) {
 		t.ops = append(t.ops, &zk.CreateRequest{Path: path + "/" + t.l.Keep, Acl: acl})
 	}
 	told := 0
-	quiet := t.promised()
 	for _, sig := range t.Signals {
 		m := t.l.More[sig.Claim.ID]
-		if !quiet && sig.Kind == queue.Granted && m != nil && t.v.children[m.Node] && told < maxTold {
+		if sig.Kind == queue.Granted && m != nil && t.v.children[m.Node] && told < maxTold {
 			t.ops = append(t.ops, &zk.SetDataRequest{Path: path + "/" + m.Node, Version: -1})
 			told++
 			bound = true
 		}
 	}
-	if node := t.lasting(nodes); !bound && node != "" {
-		t.ops = append(t.ops, &zk.CheckVersionRequest{Path: path + "/" + node, Version: -1})
-	}
-	if t.limits {
-		t.ops = append(t.ops, &zk.SetDataRequest{Path: t.s.path("q"), Version: -1}) // see handover
+	if !bound {
+		for node := range t.v.children {
+			if !t.nodes[node] || nodes[node] || node == t.l.Keep {
+				t.ops = append(t.ops, &zk.CheckVersionRequest{Path: path + "/" + node, Version: -1})
+				break
+			}
+		}
 	}
 	t.ops = append(t.ops, &zk.SetDataRequest{Path: path, Data: t.data, Version: version})
 }
 
-// lasting answers a child of the view that stays: the one that will be there
-// longest, of the last claim.
-func (t *turn) lasting(nodes map[string]bool) string {
-	if t.v.children[t.l.Keep] {
-		return t.l.Keep
-	}
-	for i := len(t.q.Claims) - 1; i >= 0; i-- {
-		if m := t.l.More[t.q.Claims[i].ID]; t.v.children[m.Node] && nodes[m.Node] {
-			return m.Node
-		}
-	}
-	for node := range t.v.children {
-		if !t.nodes[node] {
-			return node // a stranger
-		}
-	}
-	return ""
-}
-
 // written answers the view that the change has made.
 func (t *turn) written(rs []zk.MultiResponse) (*view, error) {
-	if t.gone || t.light {
-		return &view{rules: t.v.rules}, nil
+	if t.gone {
+		return &view{}, nil
 	}
 	if len(rs) == 0 || rs[len(rs)-1].Stat == nil {
 		return nil, errors.New("zookeeper: the server's answer to a change lacks its outcome")
 	}
-	v := &view{found: true, stat: *rs[len(rs)-1].Stat, data: t.data, children: make(map[string]bool), rules: t.v.rules, at: time.Now()}
+	v := &view{found: true, stat: *rs[len(rs)-1].Stat, data: t.data, children: make(map[string]bool), at: time.Now()}
 	for _, m := range t.l.More {
 		if m.Node != "" {
 			v.children[m.Node] = true

@@ -37,34 +37,26 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 func (s *Store) wait(ctx context.Context, n *session, r driver.Ref) (st driver.Status, err error) {
 	var watches []<-chan zk.Event
 	var keys []watchKey
-	t, err := s.remembered(ctx, n, r)
-	for ; ; t = nil {
-		if t == nil && err == nil {
-			if s.arrived(r.ID) {
-				t, err = s.full(ctx, n, r.Name)
-			} else {
-				t, err = s.list(ctx, n, r.Name)
-			}
+	for first := true; ; first = false {
+		var t *turn
+		if first {
+			t, err = s.remembered(ctx, n, r)
 		}
-		for err == nil { // what next answers is looked at, too
-			if t.told(r.ID) {
-				return s.accept(t, r.ID), nil
-			}
-			if t.q.State(r.ID) != driver.Waiting {
-				return s.lookAgain(ctx, n, r)
-			}
-			want, _ := t.obstacles(r.ID)
-			if len(want) < 2 || !want[1].front {
-				break
-			}
-			var look *turn
-			if st, look, err = s.next(ctx, t, r, want); err == nil && look == nil {
-				return st, nil
-			}
-			t = look
+		if t == nil && err == nil {
+			t, err = s.list(ctx, n, r.Name)
 		}
 		if err != nil {
-			return driver.Status{}, err
+			return st, err
+		}
+		st = t.status(r.ID, t.q.State(r.ID), time.Time{}, 0)
+		c := t.q.Find(r.ID)
+		if st.State == driver.Holding && c.Session == n.mark && t.l.More[r.ID].ZK == n.conn.SessionID() {
+			t.v.held = true
+			s.see(r.Name, t.v)
+			return st, nil
+		}
+		if st.State != driver.Waiting {
+			return s.lookAgain(ctx, n, r)
 		}
 		want, ends := t.obstacles(r.ID)
 		if !slices.Equal(keys, want) || anyFired(watches) {
@@ -104,22 +96,6 @@ func (s *Store) wait(ctx context.Context, n *session, r driver.Ref) (st driver.S
 	}
 }
 
-// told tells whether the claim holds, as is known without writing it.
-//
-// Invariant: nobody holds past a child that lives. That of a claim that has lapsed
-// has to be removed first: until then an Enter may renew it.
-func (t *turn) told(id string) bool {
-	if m := t.l.More[id]; t.forced || m == nil || m.Promise == unknown {
-		return false
-	}
-	_, timed := t.s.clock.now()
-	if was, ok := t.was[id]; !ok || t.q.State(id) != driver.Holding ||
-		!was.Holding() && (!t.mutex() || t.v.listed || t.v.lingers() && !timed) {
-		return false
-	}
-	return t.bound(t.q.Find(id).Session, t.l.More[id])
-}
-
 // remembered answers a turn on what the queue looked like lately, if the claim
 // waited then: who has just entered it knows what to watch. Nil: it has to be read.
 func (s *Store) remembered(ctx context.Context, n *session, r driver.Ref) (*turn, error) {
@@ -141,7 +117,6 @@ func (s *Store) lookAgain(ctx context.Context, n *session, r driver.Ref) (st dri
 	if err != nil {
 		return st, err
 	}
-	s.holds(t, r.ID)
 	return t.status(r.ID, t.q.State(r.ID), time.Time{}, 0), nil
 }
 
@@ -178,7 +153,6 @@ func (s *Store) await(ctx context.Context, watches []<-chan zk.Event, ends time.
 func (t *turn) obstacles(id string) (keys []watchKey, ends time.Duration) {
 	path := t.s.queuePath(t.name)
 	front, until := "", int64(0)
-	promised := t.mutex() && t.l.More[id].Promise != 0
 	inLine := true // nobody waits in front
 	overtake := false
 	for i := range t.q.Claims {
@@ -200,13 +174,9 @@ func (t *turn) obstacles(id string) (keys []watchKey, ends time.Duration) {
 	switch {
 	case (t.q.Limit > 1 || t.q.Declared != 0) && (inLine || overtake):
 		keys = append(keys, watchKey{path: path, children: true})
-	case front != "" && promised:
-		keys = append(keys, watchKey{path: path + "/" + front, front: true})
 	case front != "":
 		// It has no children: so this fires when it goes, and not when it is granted.
 		keys = append(keys, watchKey{path: path + "/" + front, children: true})
-	case until != 0 && promised:
-		keys = append(keys, watchKey{path: path}) // what lingers may be broken
 	}
 	if until != 0 {
 		ends = time.Duration(max(0, until-t.now)+1) * time.Millisecond

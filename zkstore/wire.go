@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 	"time"
-
-	"github.com/go-zookeeper/zk"
 )
 
 // wire is a connection to a server. It does two things that the client does not.
@@ -120,27 +118,19 @@ func (w *wire) frame() error {
 
 // watched counts what may be watched on a path, as far as the client knows.
 type watched struct {
-	asked      int  // requests under way that set a watch
-	data, kids bool // one was set, on the node or on its list of children, and has not fired
+	asked int  // requests under way that set a watch
+	set   bool // one was set, and has not fired
 }
 
-// happened notes which watches have fired.
-func (n *session) happened(ev zk.Event) {
+// happened notes that all watches on the path have fired.
+func (n *session) happened(path string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	w := n.watched[ev.Path]
-	if w == nil {
-		return
-	}
-	w.data = w.data && ev.Type == zk.EventNodeChildrenChanged
-	w.kids = w.kids && (ev.Type == zk.EventNodeDataChanged || ev.Type == zk.EventNodeCreated)
-	n.forgetWatched(ev.Path, w)
-}
-
-// forgetWatched drops what nothing is watched on any more; the mutex is held.
-func (n *session) forgetWatched(path string, w *watched) {
-	if w.asked == 0 && !w.data && !w.kids {
-		delete(n.watched, path)
+	if w := n.watched[path]; w != nil {
+		w.set = false
+		if w.asked == 0 {
+			delete(n.watched, path)
+		}
 	}
 }
 

@@ -26,8 +26,7 @@ func TestGivingUpWhileCutOff(t *testing.T) {
 		f.set(func() {
 			f.hook = func(op string) error {
 				if op == "enter" {
-					var id string
-					id = f.last()
+					id := f.last()
 					late.Go(func() {
 						time.Sleep(3 * time.Second)
 						store.Enter(context.Background(), driver.Claim{Name: "x", ID: id, Units: 1, Limit: 1, TTL: pawl.DefaultTTL})

@@ -45,6 +45,9 @@ func TestSQLShapes(t *testing.T) {
 			func(h string) queue.Queue { // as after a limit was more, for a while
 				return queue.Queue{Claims: []queue.Claim{holds(h, 3, soon), holds(w, 3, soon), waits(v, 3, soon)}}
 			},
+			func(h string) queue.Queue { // the same, and one that overtook another
+				return queue.Queue{Claims: []queue.Claim{holds(h, 3, soon), waits(w, 3, soon), holds(v, 2, soon)}}
+			},
 			func(h string) queue.Queue { // another limit
 				return queue.Queue{Limit: 3, Declared: 4, Claims: []queue.Claim{holds(h, 3, soon), waits(w, 3, soon)}}
 			},
@@ -152,4 +155,35 @@ func outline(v driver.Queue) string {
 		fmt.Fprintf(&b, ", %s %v %d %v", c.ID, c.State, c.Units, c.Lingering)
 	}
 	return b.String()
+}
+
+// A limit that was more for a while leaves holders behind: nobody is granted
+// everything beside them.
+func TestSQLPassBesideHolder(t *testing.T) {
+	onSQL(t, func(t *testing.T, e *sqlEngine) {
+		s := e.store(t)
+		ctx := within(t, patience)
+		claim := func(units int64) driver.Claim {
+			return driver.Claim{Name: "n", ID: driver.NewID(), Units: units, Limit: 3, TTL: time.Minute}
+		}
+		h, next, part := claim(3), claim(3), claim(2)
+		part.Overtake = true
+		enter(t, s, h, driver.Holding)
+		if err := s.SetLimit(ctx, "n", 3, 5); err != nil {
+			t.Fatal(err)
+		}
+		enter(t, s, next, driver.Waiting)
+		enter(t, s, part, driver.Holding)
+		if err := s.SetLimit(ctx, "n", 3, 3); err != nil {
+			t.Fatal(err)
+		}
+		leaves(t, s, h)
+		if st, err := renew(ctx, s, next); err != nil || st.State != driver.Waiting {
+			t.Errorf("%v, %v: another one holds 2 of 3", st.State, err)
+		}
+		leaves(t, s, part)
+		if st, err := renew(ctx, s, next); err != nil || st.State != driver.Holding {
+			t.Errorf("%v, %v: nobody else holds", st.State, err)
+		}
+	})
 }

@@ -15,10 +15,15 @@ import (
 var contended = strings.NewReplacer(
 	// The first claim holds everything, and has not run out. Values: how long the
 	// head is, the head, the units.
+	//
+	// Invariant: nobody holds beside it. Everything is not all that is held where
+	// the limit was more for a while.
 	"HOLDER", `LEFT(body, ?) = ? AND (since <> 0 OR LOCATE('"granted":', FIRST) > 0) AND LOCATE(?, FIRST) > 0
-	AND LOCATE('"lingering":', FIRST) = 0 AND EXPIRES(FIRST) + since > NOW`,
-	// The second one waits for everything, and has not run out. Value: the units.
-	"SUCCESSOR", `LOCATE('"granted":', SECOND) = 0 AND LOCATE(?, SECOND) > 0 AND EXPIRES(SECOND) > NOW`,
+	AND LOCATE('"lingering":', FIRST) = 0 AND EXPIRES(FIRST) + since > NOW
+	AND LOCATE('"granted":', body, LENGTH(FIRST) + 1) = 0`,
+	// The second one, which waits, wants everything, and has not run out. Value: the
+	// units.
+	"SUCCESSOR", `LOCATE(?, SECOND) > 0 AND EXPIRES(SECOND) > NOW`,
 	"ALONE", "LOCATE(BETWEEN, body) = 0",
 	// From the second claim on, and where in that its expiry stands.
 	"TAIL", "SUBSTRING(body, LOCATE(BETWEEN, body) + LENGTH(BETWEEN))",

@@ -14,11 +14,15 @@ import (
 // q is the row, t.now the time. $2 is the head, $3 the units.
 var contended = strings.NewReplacer(
 	// The first claim holds everything, and has not run out.
+	//
+	// Invariant: nobody holds beside it. Everything is not all that is held where
+	// the limit was more for a while.
 	"HOLDER", `left(q.body, length($2::text)) = $2::text AND (q.since <> 0 OR strpos(FIRST, '"granted":') > 0)
 	AND strpos(FIRST, $3::text) > 0 AND strpos(FIRST, '"lingering":') = 0
-	AND substring(FIRST FROM '"expires":([0-9]+)')::bigint + q.since > t.now`,
-	// The second one waits for everything, and has not run out.
-	"SUCCESSOR", `strpos(SECOND, '"granted":') = 0 AND strpos(SECOND, $3::text) > 0
+	AND substring(FIRST FROM '"expires":([0-9]+)')::bigint + q.since > t.now
+	AND strpos(substr(q.body, length(FIRST) + 1), '"granted":') = 0`,
+	// The second one, which waits, wants everything, and has not run out.
+	"SUCCESSOR", `strpos(SECOND, $3::text) > 0
 	AND substring(SECOND FROM '"expires":([0-9]+)')::bigint > t.now`,
 	"ALONE", "strpos(q.body, BETWEEN) = 0",
 	// From the second claim on, and where in that its expiry stands.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/mysqlstore"
 	"github.com/pawl-go/pawl/mysqlstore/mysql"
 )
 
@@ -83,5 +84,54 @@ func TestMySQLPacket(t *testing.T) {
 	_, err = s.CompareAndSwap(within(t, patience), driver.Record{Name: "r", Value: make([]byte, 100_000)})
 	if !driver.IsPermanent(err) || !strings.Contains(err.Error(), "max_allowed_packet") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A queue that grows beyond what the server puts together keeps its claims, also
+// where the server forgives what it cannot do.
+func TestMySQLFullQueue(t *testing.T) {
+	t.Parallel()
+	for mode, args := range map[string][]string{
+		"strict":  {"--max-allowed-packet=16384"},
+		"lenient": {"--max-allowed-packet=16384", "--sql-mode="},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			m := servers.RunMariaDB(t, servers.MariaDBOptions{Args: args})
+			s, err := mysqlstore.New(openDB(t, "mysql", "root@tcp("+m.Addr()+")/pawl"), &mysqlstore.Options{Create: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			c := mutex("n", 10*time.Minute)
+			enter(t, s, c, driver.Holding)
+			ctx := within(t, patience)
+			full := false
+			for range 200 {
+				w := mutex("n", 10*time.Minute)
+				w.Owner.Label = strings.Repeat("x", 100)
+				st, err := s.Enter(ctx, w)
+				if err != nil {
+					if !driver.IsPermanent(err) || !strings.Contains(err.Error(), "max_allowed_packet") {
+						t.Errorf("%v", err)
+					}
+					full = true
+					break
+				}
+				if st.State != driver.Waiting {
+					t.Fatalf("%v beside the holder", st.State)
+				}
+			}
+			if !full {
+				t.Error("it never was too much")
+			}
+			q, err := s.Inspect(ctx, "n")
+			if err != nil || len(q.Claims) < 10 || q.Claims[0].ID != c.ID || q.Claims[0].State != driver.Holding {
+				t.Errorf("%d claims are left, %v", len(q.Claims), err)
+			}
+			if was := leaves(t, s, c); was != driver.Holding {
+				t.Errorf("the holder left, %v", was)
+			}
+		})
 	}
 }

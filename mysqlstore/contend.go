@@ -48,22 +48,27 @@ func (d *dialect) contend() {
 		s = split.Replace(cut.Replace(contended.Replace(s)))
 		return d.hot(strings.ReplaceAll(s, "BETWEEN", "'"+sqlqueue.Between+"'"))
 	}
+	// Invariant: what is written is whole. Beyond max_allowed_packet CONCAT is NULL,
+	// which outside of strict mode would empty the row. A queue that grows here
+	// stays small enough for its renewals, which may write it as hexadecimal digits.
 	d.join = text(`UPDATE QUEUES SET asked = asked + IF(ALONE, 1, 0), stamp = ?,
 body = CONCAT(LEFT(body, LENGTH(body) - 2), ',', ?, NOW, ',"expires":', NOW + ?, '}]}')
-WHERE name = ? AND HOLDER AND RIGHT(body, 3) = '}]}' AND LOCATE(?, body) = 0`)
+WHERE name = ? AND HOLDER AND RIGHT(body, 3) = '}]}' AND LOCATE(?, body) = 0
+	AND 3 * (LENGTH(body) + ?) < @@max_allowed_packet`)
 	// Whether a mode lets assignments see what those before them have made (that is
 	// the default) or not: last is above all that may have been used, and the next
-	// one's token.
+	// one's token. A body grows no longer by this: what the next one is granted is
+	// shorter than the claim that leaves.
 	d.pass = text(`UPDATE QUEUES SET
 body = IF(ALONE, '', CONCAT(?, '{"id":"', LEFT(TAIL, LOCATE('"expires":', TAIL) - 1),
 	'"granted":', NOW, ',"token":', GREATEST(last + 1, ?, NOW), ',"alone":true,', SUBSTRING(TAIL, LOCATE('"expires":', TAIL)))),
 last = IF(body = '' OR LEFT(body, ?) = ? AND ALONE, GREATEST(last, ?), GREATEST(last + 1, ?, NOW)), since = 0, stamp = ?
-WHERE name = ? AND LEFT(body, ?) = ? AND HOLDER AND USED <= GREATEST(last, ?) AND (ALONE OR SUCCESSOR)`)
+WHERE name = ? AND LEFT(body, ?) = ? AND HOLDER AND USED <= GREATEST(last, ?) AND (ALONE OR SUCCESSOR AND LENGTH(body) < @@max_allowed_packet)`)
 }
 
 func (d *dialect) Join(ctx context.Context, c sqlqueue.Conn, e *sqlqueue.Entrance) (bool, *sqlqueue.Row, error) {
 	ok, err := changed(d.exec(ctx, c, d.join, e.Stamp, e.Claim, e.TTL,
-		e.Name, int64(len(e.Head)), e.Head, e.Whole, `"id":"`+e.ID+`"`))
+		e.Name, int64(len(e.Head)), e.Head, e.Whole, `"id":"`+e.ID+`"`, int64(len(e.Claim))))
 	return ok, nil, err
 }
 

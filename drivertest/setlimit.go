@@ -15,6 +15,7 @@ var setLimitTests = []test{
 	{name: "Mismatch", run: setLimitMismatch, needs: []Feature{SetLimit, Units}},
 	{name: "TooMany", run: setLimitTooMany, needs: []Feature{SetLimit, Units}},
 	{name: "Tokens", run: setLimitTokens, needs: []Feature{SetLimit, Units}},
+	{name: "ThereAndBack", run: setLimitThereAndBack, needs: []Feature{SetLimit, Units, Overtake}},
 	{name: "Invalid", run: setLimitInvalid, needs: []Feature{SetLimit}},
 }
 
@@ -157,6 +158,39 @@ func setLimitTokens(e *env) {
 	if st := e.enter(e.b, e.part(name, 1, 2), driver.Holding); st.Token <= used {
 		e.Errorf("token %d beside a holder that used %d", st.Token, used)
 	}
+}
+
+// Who was let in while there was more holds on when there is less again, and
+// nobody is let in beside, whoever else leaves first.
+func setLimitThereAndBack(e *env) {
+	name := e.name()
+	h, next, part := e.part(name, 3, 3), e.part(name, 3, 3), e.part(name, 2, 3)
+	part.Overtake = true
+	e.enter(e.a, h, driver.Holding)
+	e.setLimit(e.a, name, 3, 5)
+	e.enter(e.b, next, driver.Waiting)
+	e.enter(e.a, part, driver.Holding)
+	e.setLimit(e.b, name, 3, 3)
+	e.renew(e.a, part, driver.Holding)
+	e.leave(e.a, h, driver.Holding)
+	e.renew(e.a, part, driver.Holding)
+	e.renew(e.b, next, driver.Waiting)
+	e.leave(e.a, part, driver.Holding)
+	e.granted(e.b, next)
+
+	name = e.name()
+	first, second, third := e.part(name, 1, 1), e.part(name, 1, 1), e.part(name, 1, 1)
+	e.enter(e.a, first, driver.Holding)
+	e.setLimit(e.a, name, 1, 2)
+	e.enter(e.b, second, driver.Holding)
+	e.enter(e.b, third, driver.Waiting)
+	e.setLimit(e.b, name, 1, 1)
+	e.leave(e.b, second, driver.Holding)
+	e.renew(e.a, first, driver.Holding)
+	e.renew(e.b, third, driver.Waiting)
+	e.queueIs(name, 1, first, third)
+	e.leave(e.a, first, driver.Holding)
+	e.granted(e.b, third)
 }
 
 func setLimitInvalid(e *env) {

@@ -79,7 +79,7 @@ func (m *model) step() {
 	var want driver.State
 	var wantErr, err error
 	var got driver.Status
-	switch n := m.rand.IntN(14); {
+	switch n := m.rand.IntN(15); {
 	case n < 5:
 		c.Try = m.rand.IntN(3) == 0
 		c.Overtake = !m.lacks(Overtake) && m.rand.IntN(5) == 0
@@ -123,6 +123,15 @@ func (m *model) step() {
 		}) {
 			m.fail("Break answers %+v, want %+v", entries, broken)
 		}
+		got = m.status(c.ID, want)
+	case n < 14 && !m.lacks(SetLimit):
+		was, limit := m.limit, 1+m.rand.Int64N(5)
+		if m.rand.IntN(2) == 0 {
+			limit = m.limit
+		}
+		m.note("set limit from %d to %d", was, limit)
+		wantErr = o.SetLimit(&m.q, was, limit)
+		err = s.SetLimit(m.ctx, m.name, was, limit)
 		got = m.status(c.ID, want)
 	default:
 		if m.backing.Advance == nil {

@@ -239,26 +239,7 @@ func TestEtcdToldBeforeAnotherHolds(t *testing.T) {
 				return c
 			}
 			far, near := client(p.Addr()), client(e.Addr())
-			old, err := far.Mutex("x").Lock(within(t, 30*time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
-			told := make(chan time.Time, 1)
-			context.AfterFunc(old.Context(t.Context()), func() { told <- time.Now() })
-			time.Sleep(ttl) // renewed meanwhile
-			if err := old.Err(); err != nil {
-				t.Fatal(err)
-			}
-			fault(p)
-			next, err := near.Mutex("x").Lock(within(t, 30*time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
-			held := time.Now()
-			if err := old.Err(); !errors.Is(err, pawl.ErrLost) {
-				t.Errorf("another holds, and the lease says %v", err)
-			}
-			toldBefore(t, old, told, held)
+			old, next := takenOver(t, far, near, ttl, func() { fault(p) })
 			if next.Token() <= old.Token() {
 				t.Errorf("token %d after %d", next.Token(), old.Token())
 			}

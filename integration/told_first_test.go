@@ -58,6 +58,32 @@ func toldBefore(t *testing.T, old *pawl.Lease, told <-chan time.Time, held time.
 	}
 }
 
+// takenOver has near take a lock from far, which the fault cuts off while it
+// holds, and fails the test unless the old holder is told first.
+func takenOver(t *testing.T, far, near *pawl.Client, ttl time.Duration, fault func()) (old, next *pawl.Lease) {
+	t.Helper()
+	old, err := far.Mutex("x").Lock(within(t, 30*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan time.Time, 1)
+	context.AfterFunc(old.Context(t.Context()), func() { told <- time.Now() })
+	time.Sleep(ttl) // renewed meanwhile
+	if err := old.Err(); err != nil {
+		t.Fatal(err)
+	}
+	fault()
+	if next, err = near.Mutex("x").Lock(within(t, 30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	held := time.Now()
+	if err := old.Err(); !errors.Is(err, pawl.ErrLost) {
+		t.Errorf("another holds, and the lease says %v", err)
+	}
+	toldBefore(t, old, told, held)
+	return old, next
+}
+
 // The connection of the holder breaks in all ways that keep the server's word:
 // the holder is told before another holds, and what it writes after that is
 // refused.
@@ -75,28 +101,7 @@ func TestToldBeforeAnotherHolds(t *testing.T) {
 			r := servers.RunRedis(t, servers.RedisOptions{})
 			p := servers.RunProxy(t, r.Addr())
 			far, near := clientAt(t, p.Addr(), ttl), clientAt(t, r.Addr(), ttl)
-			old, err := far.Mutex("x").Lock(within(t, 30*time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx := old.Context(t.Context())
-			told := make(chan time.Time, 1)
-			context.AfterFunc(ctx, func() { told <- time.Now() })
-			time.Sleep(ttl) // renewed meanwhile
-			if err := old.Err(); err != nil {
-				t.Fatal(err)
-			}
-
-			fault(p)
-			next, err := near.Mutex("x").Lock(within(t, 30*time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
-			held := time.Now()
-			if err := old.Err(); !errors.Is(err, pawl.ErrLost) {
-				t.Errorf("another holds, and the lease says %v", err)
-			}
-			toldBefore(t, old, told, held)
+			old, next := takenOver(t, far, near, ttl, func() { fault(p) })
 			if err := old.Unlock(t.Context()); !errors.Is(err, pawl.ErrLost) {
 				t.Errorf("unlock answers %v", err)
 			}

@@ -163,3 +163,15 @@ func as(cmd *exec.Cmd, uid, gid uint32) *exec.Cmd {
 	}
 	return cmd
 }
+
+// awaitLeader answers which of n servers leads; false: none does for a minute.
+func awaitLeader(n int, leads func(i int) bool) (leader int, ok bool) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for i := range n {
+			if leads(i) {
+				return i, true
+			}
+		}
+	}
+	return 0, false
+}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // EtcdCluster is members that were started here. They reach each other through
@@ -78,17 +77,17 @@ func (c *EtcdCluster) URL(members ...int) string {
 // Leader answers which member leads by its own word; not is one that is not meant,
 // -1 if any is.
 func (c *EtcdCluster) Leader(not int) (int, error) {
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		for i, e := range c.Members {
-			if i == not || e.PID() == 0 {
-				continue
-			}
-			if leads, err := e.Metric("etcd_server_is_leader"); err == nil && leads == 1 {
-				return i, nil
-			}
+	leader, ok := awaitLeader(len(c.Members), func(i int) bool {
+		if i == not || c.Members[i].PID() == 0 {
+			return false
 		}
+		leads, err := c.Members[i].Metric("etcd_server_is_leader")
+		return err == nil && leads == 1
+	})
+	if !ok {
+		return 0, fmt.Errorf("no member of the cluster leads; see %s", filepath.Join(c.Members[0].dir, "log"))
 	}
-	return 0, fmt.Errorf("no member of the cluster leads; see %s", filepath.Join(c.Members[0].dir, "log"))
+	return leader, nil
 }
 
 // CutOff lets a member reach no other, nor any other it. Clients still reach it.

@@ -98,17 +98,17 @@ func (z *ZooKeeperEnsemble) URL(members ...int) string {
 // Leader answers which server leads by its own word; not is one that is not meant,
 // -1 if any is.
 func (z *ZooKeeperEnsemble) Leader(not int) (int, error) {
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		for i, m := range z.Members {
-			if i == not || m.PID() == 0 {
-				continue
-			}
-			if out, err := m.Ask("srvr"); err == nil && strings.Contains(out, "Mode: leader") {
-				return i, nil
-			}
+	leader, ok := awaitLeader(len(z.Members), func(i int) bool {
+		if i == not || z.Members[i].PID() == 0 {
+			return false
 		}
+		out, err := z.Members[i].Ask("srvr")
+		return err == nil && strings.Contains(out, "Mode: leader")
+	})
+	if !ok {
+		return 0, fmt.Errorf("no server of the ensemble leads; see %s", filepath.Join(z.Members[0].dir, "log"))
 	}
-	return 0, fmt.Errorf("no server of the ensemble leads; see %s", filepath.Join(z.Members[0].dir, "log"))
+	return leader, nil
 }
 
 // CutOff lets a server follow no other, nor any other it. Clients still reach it.

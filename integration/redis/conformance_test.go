@@ -1,0 +1,52 @@
+package redis
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/drivertest"
+	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/redisstore"
+	"github.com/pawl-go/pawl/redisstore/rueidis"
+)
+
+// rights are those that the documentation of redisstore asks for.
+const rights = "~pawl:* &pawl:mailbox:* +evalsha +eval +time +hmget +hget +hgetall +hset +hdel +zadd +zrem +zrange +zrank " +
+	"+zcard +del +pexpireat +pexpire +persist +sadd +smembers +publish +subscribe +pubsub +scan +hello +ping +client"
+
+func TestRedisConformance(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	user := append([]string{"ACL", "SETUSER", "locks", "reset", "on", ">p"}, strings.Fields(rights)...)
+	if err := c.Do(t.Context(), c.B().Arbitrary(user...).Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	drivertest.Run(t, drivertest.Harness{
+		ShortTTL: time.Second, // a busy machine makes a request take long
+		New: func(testing.TB) drivertest.Backing {
+			return drivertest.Backing{Open: func() (driver.Store, error) { return rueidis.Open("redis://locks:p@"+r.Addr(), nil) }}
+		},
+	})
+}
+
+// The same with the scripts' time moved by hand, and a client that is shared.
+func TestRedisConformanceInMovedTime(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	drivertest.Run(t, drivertest.Harness{
+		New: func(t testing.TB) drivertest.Backing {
+			var ahead atomic.Int64
+			prefix := "t" + driver.NewID() // time is moved for this test alone
+			return drivertest.Backing{
+				Open: func() (driver.Store, error) {
+					conn := newClockConn(t, c, func() int64 { return time.Now().UnixMicro() + ahead.Load() })
+					return redisstore.New(conn, &redisstore.Options{Prefix: prefix})
+				},
+				Advance: func(d time.Duration) { ahead.Add(d.Microseconds()) },
+			}
+		},
+	})
+}

@@ -1,0 +1,469 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	client "github.com/redis/rueidis"
+	"pgregory.net/rapid"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/internal/queue"
+	"github.com/pawl-go/pawl/redisstore"
+)
+
+func num(n int64) string { return strconv.FormatInt(n, 10) }
+
+// TestRedisIsQueue runs random operations on the scripts and on package queue,
+// at the same times, and compares everything that either of them keeps,
+// answers, or tells others.
+func TestRedisIsQueue(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	now := time.Now().UnixMicro()
+	const deaf = 2
+	var conns [4]*clockConn // the last one enters nothing
+	var stores [4]*redisstore.Store
+	for i := range stores {
+		conns[i] = newClockConn(t, c, func() int64 { return now })
+		conns[i].deaf = i == deaf
+		s, err := redisstore.New(conns[i], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		stores[i] = s
+	}
+	// Both that can hear do so before anything happens.
+	for i := range deaf {
+		up := make(chan struct{}, 1)
+		go stores[i].Listen(t.Context(), func(n driver.Notice) {
+			if n.Kind == driver.Check && n.ID == "" {
+				up <- struct{}{}
+			}
+		})
+		<-up
+	}
+	run := 0
+	rapid.Check(t, func(t *rapid.T) {
+		run++
+		d := &diff{run: strconv.Itoa(run), other: stores[3], c: c, now: &now, told: make(map[int][]string)}
+		d.limit = rapid.SampledFrom([]int64{1, 1, 3}).Draw(t, "limit")
+		for i := range d.queues {
+			d.queues[i] = &diffQueue{name: fmt.Sprintf("run %d, queue %d", run, i), left: make(map[string]int64)}
+		}
+		for i := range conns {
+			conns[i].take()
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			i := rapid.IntRange(0, 2).Draw(t, "store")
+			q := d.queues[rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 1, 2}).Draw(t, "queue")]
+			if rapid.IntRange(0, 9).Draw(t, "all") == 0 {
+				d.enterAll(t, i, stores[i], deaf)
+			} else {
+				d.step(t, q, i, stores[i], deaf)
+			}
+			for _, q := range d.queues {
+				d.compare(t, q)
+			}
+		}
+		for i := range deaf {
+			want := d.told[i]
+			var got []string
+			for end := time.Now().Add(5 * time.Second); len(got) < len(want) && time.Now().Before(end); {
+				got = append(got, conns[i].take()...)
+			}
+			// Nothing more than that: a message of our own comes after all others.
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			d.fence(ctx, t, conns[i], &got)
+			cancel()
+			if !slices.Equal(got, want) {
+				t.Fatalf("store %d was told\n%q\nwant\n%q", i, got, want)
+			}
+		}
+	})
+}
+
+type diff struct {
+	run    string // makes the ids of this run its own
+	limit  int64
+	other  *redisstore.Store
+	c      client.Client
+	now    *int64
+	queues [3]*diffQueue
+	told   map[int][]string // by store
+}
+
+type diffQueue struct {
+	name  string
+	model queue.Queue
+	left  map[string]int64 // until when claims stay out that were not there when they left
+}
+
+var diffIDs = []string{"claim--a", "claim--b", "claim--c", "claim--d", "claim--e", "claim--f"}
+
+func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, deaf int) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	d.pass(t)
+	id := rapid.SampledFrom(diffIDs).Draw(t, "id") + d.run
+	ttl := rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second}).Draw(t, "ttl")
+	used := int64(0)
+	if mine := q.model.Find(id); mine != nil && mine.Token != 0 && rapid.Bool().Draw(t, "uses") {
+		used = mine.Token + rapid.Int64Range(0, 100).Draw(t, "used")
+	}
+	o := d.op(from, deaf)
+	sent := time.Now()
+	var want, got driver.Status
+	var wantErr, err error
+	ref := driver.Ref{Name: q.name, ID: id, TTL: ttl, Used: used}
+	what := rapid.SampledFrom([]string{"enter", "enter", "enter", "renew", "renew", "leave", "leave", "linger", "resize", "limit", "ask", "break", "inspect", "look"}).Draw(t, "op")
+	switch what {
+	case "enter":
+		c := d.claim(t, q, id, ttl)
+		c.Try = rapid.IntRange(0, 3).Draw(t, "try") == 0
+		if q.left[id] > *d.now { // and stays out: only a late request would enter it again
+			o.Look(&q.model)
+			got, err = s.Enter(ctx, c)
+			break
+		}
+		var st driver.State
+		st, wantErr = modelEnter(o, &q.model, c)
+		if wantErr == nil {
+			want = q.model.Status(id, st, *d.now, sent, ttl)
+		}
+		got, err = s.Enter(ctx, c)
+	case "renew":
+		want = q.model.Status(id, o.Renew(&q.model, id, queue.Micros(ttl), used), *d.now, sent, ttl)
+		s.Renew(ctx, []driver.Ref{ref}, func(_ int, st driver.Status, e error) { got, err = st, e })
+	case "leave", "linger":
+		if what == "linger" {
+			ref.Linger = ttl
+		}
+		want.State = o.Leave(&q.model, id, used, queue.Micros(ref.Linger))
+		got.State, err = s.Leave(ctx, ref)
+		if want.State == driver.Gone {
+			q.left[id] = *d.now + 60_000_000
+		}
+	case "resize":
+		units := rapid.Int64Range(1, d.limit+1).Draw(t, "units")
+		want = q.model.Status(id, o.Resize(&q.model, id, units, used), *d.now, time.Time{}, 0)
+		got, err = s.Resize(ctx, ref, units)
+	case "limit":
+		was, limit := d.limit, rapid.Int64Range(1, d.limit+1).Draw(t, "new limit")
+		if q.model.InUse() {
+			was = rapid.SampledFrom([]int64{q.model.Limit, max(q.model.Declared, 1), d.limit + 2}).Draw(t, "was")
+			limit = rapid.SampledFrom([]int64{limit, limit, max(q.model.Declared, 1)}).Draw(t, "or back")
+		}
+		wantErr = o.SetLimit(&q.model, was, limit)
+		err = s.SetLimit(ctx, q.name, was, limit)
+	case "ask":
+		o.Ask(&q.model)
+		err = s.Ask(ctx, q.name)
+	case "break", "inspect":
+		var list []driver.Entry
+		if what == "break" {
+			for _, c := range o.Break(&q.model) {
+				list = append(list, c.Entry(*d.now))
+			}
+			var broken []driver.Entry
+			broken, err = s.Break(ctx, q.name)
+			same(t, "broken", broken, list)
+		} else {
+			o.Look(&q.model)
+			var got driver.Queue
+			got, err = s.Inspect(ctx, q.name)
+			want := q.model.View(q.name, *d.now)
+			same(t, "claims", got.Claims, want.Claims)
+			if q.model.InUse() && (got.Limit != want.Limit || got.Declared != want.Declared) {
+				t.Fatalf("limit %d, declared %d; want %d and %d", got.Limit, got.Declared, want.Limit, want.Declared)
+			}
+		}
+	case "look":
+		o.Look(&q.model)
+		if c := q.model.Find(id); c != nil && (!c.Holding() || c.Lingering) {
+			_, err = s.Inspect(ctx, q.name) // Wait would block
+			break
+		}
+		want = q.model.Status(id, q.model.State(id), *d.now, time.Time{}, 0)
+		got, err = d.other.Wait(ctx, ref)
+		// Who asks is not told in addition; Look does not know who asks.
+		o.Signals = slices.DeleteFunc(o.Signals, func(s queue.Signal) bool { return s.Kind == queue.Granted && s.Claim.ID == id })
+	}
+	sameError(t, what, err, wantErr)
+	d.sameStatus(t, q, what, got, want)
+	d.note(q, o, deaf)
+}
+
+// enterAll enters claims of all queues at once.
+func (d *diff) enterAll(t *rapid.T, from int, s *redisstore.Store, deaf int) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	d.pass(t)
+	var cs []driver.Claim
+	for _, q := range d.queues {
+		id := rapid.SampledFrom(diffIDs).Draw(t, "id") + d.run
+		for q.left[id] > *d.now { // see enter in step
+			id = fmt.Sprint("claim--at-", *d.now)
+		}
+		cs = append(cs, d.claim(t, q, id, time.Second))
+	}
+	es := make([]*queue.Entering, len(cs))
+	for i, q := range d.queues {
+		es[i] = &queue.Entering{Op: d.op(from, deaf), Queue: &q.model, Claim: cs[i]}
+	}
+	sent := time.Now()
+	wantErr := queue.EnterAll(es)
+	got, err := s.EnterAll(ctx, cs)
+	sameError(t, "enter all", err, wantErr)
+	for i, q := range d.queues {
+		d.note(q, es[i].Op, deaf)
+		if err == nil {
+			d.sameStatus(t, q, "enter all", got[i], es[i].Status(sent))
+		}
+	}
+}
+
+func (d *diff) pass(t *rapid.T) {
+	*d.now += rapid.SampledFrom([]int64{1, 1, 1000, 60_000, 150_000, 400_000, 61_000_000, -1000}).Draw(t, "pass")
+}
+
+func (d *diff) op(from, deaf int) *queue.Op {
+	return &queue.Op{
+		Now: *d.now, Session: strconv.Itoa(from),
+		Reachable: func(c *queue.Claim) bool { return c.Session != strconv.Itoa(deaf) },
+	}
+}
+
+// claim draws one, mostly with a limit that is right.
+func (d *diff) claim(t *rapid.T, q *diffQueue, id string, ttl time.Duration) driver.Claim {
+	limit := d.limit
+	if q.model.InUse() {
+		limit = rapid.SampledFrom([]int64{q.model.Limit, q.model.Limit, cmp.Or(q.model.Declared, q.model.Limit)}).Draw(t, "limit")
+	}
+	c := driver.Claim{
+		Name: q.name, ID: id, TTL: ttl, Limit: limit,
+		Units:    rapid.Int64Range(1, limit).Draw(t, "units"),
+		Overtake: rapid.IntRange(0, 3).Draw(t, "overtake") == 0,
+		Owner:    driver.Owner{Label: "a \"\\ ü 'x'", Host: "h", PID: 7},
+	}
+	if rapid.IntRange(0, 9).Draw(t, "other") == 0 {
+		c.Limit++
+	}
+	return c
+}
+
+func modelEnter(o *queue.Op, q *queue.Queue, c driver.Claim) (driver.State, error) {
+	return o.Enter(q, queue.Claim{ID: c.ID, Session: o.Session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake},
+		c.Limit, queue.Micros(c.TTL), c.Try)
+}
+
+func sameError(t *rapid.T, what string, err, want error) {
+	l, ok := errors.AsType[*driver.LimitError](err)
+	w, _ := want.(*driver.LimitError)
+	if ok && w != nil && l.Have == w.Have && l.Want == w.Want && l.Units == w.Units {
+		return
+	}
+	if err != nil || want != nil {
+		t.Fatalf("%s: error %v, want %v", what, err, want)
+	}
+}
+
+// note notes what others are to be told.
+func (d *diff) note(q *diffQueue, o *queue.Op, deaf int) {
+	for _, sig := range o.Signals {
+		to, _ := strconv.Atoi(sig.Claim.Session)
+		if to == deaf {
+			continue
+		}
+		text := ""
+		switch sig.Kind {
+		case queue.Granted:
+			alone := 0
+			if sig.Claim.Alone {
+				alone = 1
+			}
+			text = fmt.Sprintf("g %s %d %d %d", sig.Claim.ID, sig.Claim.Token, q.waiting(), alone)
+		case queue.Wanted:
+			text = "w " + sig.Claim.ID
+		case queue.Broken:
+			text = "b " + sig.Claim.ID
+		}
+		d.told[to] = append(d.told[to], text)
+	}
+}
+
+func (q *diffQueue) waiting() (n int) {
+	for i := range q.model.Claims {
+		if !q.model.Claims[i].Holding() {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *diff) sameStatus(t *rapid.T, q *diffQueue, what string, got, want driver.Status) {
+	gb, wb := got.Blocker, want.Blocker
+	gr := got.Recheck
+	if got.Deadline.IsZero() != want.Deadline.IsZero() {
+		t.Fatalf("%s: deadline %v, want %v", what, got.Deadline, want.Deadline)
+	}
+	got.Blocker, want.Blocker = nil, nil
+	got.Deadline, want.Deadline, got.Recheck, want.Recheck = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	if want.State == driver.Refused { // says nothing about what the claim holds
+		want.Token, want.Spare, want.Behind = 0, 0, 0
+	}
+	if got != want {
+		t.Fatalf("%s: %+v, want %+v", what, got, want)
+	}
+	if (gb == nil) != (wb == nil) {
+		t.Fatalf("%s: blocked by %+v, want %+v", what, gb, wb)
+	}
+	if gb == nil {
+		return
+	}
+	// Any other holder is right; where there can be one only, it is that one.
+	c := q.model.Find(gb.ID)
+	if c == nil || !c.Holding() || *gb != c.Entry(*d.now) || len(q.model.Claims)-q.waiting() == 1 && *gb != *wb {
+		t.Fatalf("%s: blocked by %+v, want %+v", what, gb, wb)
+	}
+	if want.State == driver.Waiting && gr.After(time.Now().Add(wb.TTL+time.Second)) {
+		t.Fatalf("%s: looks again in %v, but %s may run out in %v", what, time.Until(gr), wb.ID, wb.TTL)
+	}
+}
+
+func same(t *rapid.T, what string, got, want []driver.Entry) {
+	if !slices.Equal(got, want) {
+		t.Fatalf("%s:\n%+v, want\n%+v", what, got, want)
+	}
+}
+
+// compare reads what the server keeps, and the counters it derives from it.
+func (d *diff) compare(t *rapid.T, q *diffQueue) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	key := "pawl:{" + q.name + "}"
+	h, err := d.c.Do(ctx, d.c.B().Hgetall().Key(key).Build()).AsStrMap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits, err := d.c.Do(ctx, d.c.B().Zrange().Key(key+":q").Min("0").Max("-1").Build()).AsStrSlice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var state [10]int64 // last x limit used n o seq min b d
+	if s := h["s"]; len(h) > 0 {
+		f := strings.SplitN(s, " ", 11) // last x limit used n o seq min b d h
+		switch f[0] {
+		case "f": // last x
+			f = []string{f[1], f[2] + "000000", "0", "0", "0", "0", "0", "0", "0", "0"}
+		case "h": // last x at spoke ttl id units limit flags tail
+			if f[7] == f[8] {
+				f[9] = strings.Replace(f[9], "-", "a-", 1)
+			}
+			h[f[6]] = strings.Join([]string{f[7], f[9], f[4], f[3], f[5], f[1], f[1], "0", f[1], f[10]}, " ")
+			f = []string{f[1], f[2] + "000000", f[8], f[7], "0", "0", "0", "0", "0", "0"}
+		}
+		for i := range state {
+			if state[i], err = strconv.ParseInt(f[i], 10, 64); err != nil {
+				t.Fatalf("kept: %v: %v", h, err)
+			}
+		}
+	}
+	type kept struct {
+		seq  int64
+		text string
+	}
+	var have []kept
+	for id, text := range h {
+		if len(id) < 8 || strings.HasPrefix(text, "left ") {
+			continue
+		}
+		f := strings.SplitN(text, " ", 11)
+		n := make([]int64, len(f))
+		for i := range f {
+			n[i], _ = strconv.ParseInt(f[i], 10, 64)
+		}
+		have = append(have, kept{n[7], fmt.Sprintf("%s %d %d %d %d %d %d %s", id, n[3]+n[4], n[2], n[5], n[6], n[0], n[8], f[1])})
+	}
+	sort.Slice(have, func(i, k int) bool { return have[i].seq < have[k].seq })
+	var got, want, wantWaits []string
+	for _, k := range have {
+		got = append(got, k.text)
+	}
+	var used, over int64
+	first := int64(0)
+	for i := range q.model.Claims {
+		c := &q.model.Claims[i]
+		flags := ""
+		if c.Overtake {
+			flags += "o"
+		}
+		if c.Alone {
+			flags += "a"
+		}
+		if c.Lingering {
+			flags += "l"
+		}
+		want = append(want, fmt.Sprintf("%s %d %d %d %d %d %d %s-", c.ID, c.Expires, c.Used, c.Granted, c.Token, c.Units, c.Arrived, flags))
+		if c.Holding() {
+			used += c.Units
+		} else {
+			wantWaits = append(wantWaits, c.ID)
+			if c.Overtake {
+				over++
+			}
+		}
+		if first == 0 || c.Expires < first {
+			first = c.Expires
+		}
+	}
+	if !slices.Equal(got, want) || !slices.Equal(waits, wantWaits) {
+		t.Fatalf("kept:\n%q\n%q, want\n%q\n%q", got, waits, want, wantWaits)
+	}
+	if state[0] != q.model.Last || state[3] != used || state[4] != int64(len(wantWaits)) || state[5] != over || state[9] != q.model.Declared {
+		t.Fatalf("kept: %v, want last %d, used %d, n %d, o %d, d %d", h, q.model.Last, used, len(wantWaits), over, q.model.Declared)
+	}
+	if len(h) > 0 {
+		left, err := d.c.Do(ctx, d.c.B().Pttl().Key(key).Build()).AsInt64()
+		if err != nil || (left < 0) != (q.model.Declared != 0) {
+			t.Fatalf("kept: %v for %d ms, %v; for ever is right only while SetLimit has declared another limit, now %d", h, left, err, q.model.Declared)
+		}
+	}
+	if len(want) == 0 && (state[6] != 0 || state[7] != 0) {
+		t.Fatalf("kept: %v, but the queue is empty", h)
+	}
+	if q.model.Declared != 0 && state[2] != q.model.Limit {
+		t.Fatalf("kept: %v, want limit %d", h, q.model.Limit)
+	}
+	if len(want) > 0 && (state[2] != q.model.Limit || state[7] > first || state[1] < first+queue.Keep) {
+		t.Fatalf("kept: %v, want limit %d, min up to %d, x a minute more", h, q.model.Limit, first)
+	}
+}
+
+// fence waits until all that was sent to the store before has arrived.
+func (d *diff) fence(ctx context.Context, t *rapid.T, c *clockConn, got *[]string) {
+	channel := c.channelName()
+	if err := d.c.Do(ctx, d.c.B().Publish().Channel(channel).Message("end").Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	for ctx.Err() == nil {
+		for _, m := range c.take() {
+			if m == "end" {
+				return
+			}
+			*got = append(*got, m)
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+	t.Fatal("no message comes back")
+}

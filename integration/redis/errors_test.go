@@ -1,0 +1,355 @@
+package redis
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	client "github.com/redis/rueidis"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/integration/internal/storetest"
+	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/redisstore"
+	"github.com/pawl-go/pawl/redisstore/rueidis"
+)
+
+// runCluster starts a server that is a whole cluster: each name would work.
+func runCluster(t *testing.T) *servers.Redis {
+	t.Helper()
+	// Its second port, the first one's plus 10000, may be taken or none.
+	var r *servers.Redis
+	var err error
+	for range 4 {
+		if r, err = servers.StartRedis(t.TempDir(), servers.RedisOptions{Args: []string{"--cluster-enabled", "yes"}}); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Kill)
+	c := dialRedis(t, r)
+	if err := c.Do(t.Context(), c.B().Arbitrary("CLUSTER", "ADDSLOTSRANGE", "0", "16383").Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestRedisCluster(t *testing.T) {
+	r := runCluster(t)
+	admin := dialRedis(t, r)
+	ctx := await.Context(t)
+	do := func(args ...string) {
+		t.Helper()
+		if err := admin.Do(ctx, admin.B().Arbitrary(args...).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(await.Limit); ; time.Sleep(10 * time.Millisecond) {
+		info, err := admin.Do(ctx, admin.B().Arbitrary("CLUSTER", "INFO").Build()).ToString()
+		if err == nil && strings.Contains(info, "cluster_state:ok") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the cluster does not come up: %q, %v", info, err)
+		}
+	}
+	do(append([]string{"ACL", "SETUSER", "locks", "reset", "on", ">p"}, strings.Fields(rights)...)...)
+
+	open := func(url string) func(t *testing.T) *redisstore.Store {
+		return func(t *testing.T) *redisstore.Store {
+			s, err := rueidis.Open(url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+	}
+	stores := map[string]func(t *testing.T) *redisstore.Store{
+		"opened":             open(r.URL()),
+		"user of few rights": open("redis://locks:p@" + r.Addr()),
+		"database":           open(r.URL() + "/1"),
+		"client, RESP2": func(t *testing.T) *redisstore.Store {
+			c, err := client.NewClient(client.ClientOption{InitAddress: []string{r.Addr()}, DisableCache: true, ForceSingleClient: true, AlwaysRESP2: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Close)
+			s, err := rueidis.New(c, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+	}
+	for name, store := range stores {
+		addr := r.Addr()
+		if name == "database" {
+			addr += "/1"
+		}
+		t.Run(name, func(t *testing.T) {
+			s := store(t)
+			defer s.Close()
+			ctx := await.Context(t)
+			m := storetest.Mutex("x", time.Minute)
+			_, entered := s.Enter(ctx, m)
+			_, renewed := storetest.Renew(ctx, s, m)
+			_, loaded := s.Load(ctx, "x")
+			for what, err := range map[string]error{
+				"enter": entered, "renew": renewed, "load": loaded,
+				"list": storetest.List(ctx, s, ""), "listen": s.Listen(ctx, func(driver.Notice) {}),
+			} {
+				if !errors.Is(err, driver.ErrUnsupported) || !driver.IsPermanent(err) ||
+					!strings.Contains(err.Error(), addr+" is part of a cluster, which is not supported yet") {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		})
+	}
+	if n, err := admin.Do(ctx, admin.B().Dbsize().Build()).AsInt64(); err != nil || n != 0 {
+		t.Errorf("%d keys were written there, %v", n, err)
+	}
+}
+
+// Errors say which server it was, and never by which password.
+func TestRedisErrorsNameTheServer(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "r.sock")
+	r := servers.RunRedis(t, servers.RedisOptions{Password: "s3cret", Args: []string{"--unixsocket", socket}})
+	c, err := client.NewClient(client.ClientOption{InitAddress: []string{r.Addr()}, Password: "s3cret", DisableCache: true, ForceSingleClient: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := await.Context(t)
+	do := func(args ...string) {
+		t.Helper()
+		if err := c.Do(ctx, c.B().Arbitrary(args...).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("ACL", "SETUSER", "barred", "on", ">s3cret", "~other:*", "&*", "+@all")
+
+	fails := func(s driver.Store, err error, says ...string) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		_, entered := s.Enter(ctx, storetest.Mutex("x", time.Minute))
+		if entered == nil {
+			t.Errorf("no error; want %q", says)
+			return
+		}
+		for _, text := range says {
+			if !strings.Contains(entered.Error(), text) {
+				t.Errorf("%v; want %q in it", entered, text)
+			}
+		}
+		for _, text := range []string{"s3cret", "wr0ng", "barred@"} {
+			if strings.Contains(entered.Error(), text) {
+				t.Errorf("%v; shows %q", entered, text)
+			}
+		}
+	}
+	open := func(url string) (driver.Store, error) { return rueidis.Open(url, nil) }
+
+	s, err := open("redis://:wr0ng@" + r.Addr() + "/3")
+	fails(s, err, r.Addr()+"/3 answered: WRONGPASS")
+	s, err = open("unix://:wr0ng@" + socket)
+	fails(s, err, socket+" answered: WRONGPASS")
+	s, err = open("unix://:wr0ng@" + socket + "?db=2")
+	fails(s, err, socket+"?db=2 answered: WRONGPASS")
+	s, err = open("redis://" + r.Addr())
+	fails(s, err, "the server at "+r.Addr()+" wants a password", "URL", "PAWL_STORE", "NOAUTH")
+	s, err = open("redis://barred:s3cret@" + r.Addr())
+	fails(s, err, r.Addr()+" answered: NOPERM")
+	s, err = open(r.URL() + "/999")
+	fails(s, err, r.Addr()+"/999 answered: ERR DB index is out of range")
+	do("CONFIG", "SET", "maxmemory", "1")
+	s, err = open(r.URL())
+	fails(s, err, r.Addr()+" answered: OOM")
+	s, err = rueidis.New(c, nil)
+	fails(s, err, r.Addr()+" answered: OOM")
+	do("CONFIG", "SET", "maxmemory", "0")
+	do("REPLICAOF", "127.0.0.1", "1")
+	s, err = open(r.URL())
+	fails(s, err, r.Addr()+" answered: READONLY")
+}
+
+// Nobody is there: that is said at once, not when the context ends, and in the
+// words of who asked.
+func TestRedisListsNothingOfNobody(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	given, err := rueidis.New(dialRedis(t, r), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer given.Close()
+	stores := map[string]driver.Store{"opened": openRedis(t, r), "caller's client": given}
+	for what, s := range stores { // the server is known by now
+		if err := storetest.List(await.Context(t), s, ""); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	stores["opened later"] = openRedis(t, r)
+	r.Kill()
+	for what, s := range stores {
+		ctx := await.Context(t)
+		// The first attempt may be told that the connection it had is lost.
+		err := storetest.List(ctx, s, "jobs/[a")
+		if ctx.Err() == nil {
+			err = storetest.List(ctx, s, "jobs/[a")
+		}
+		if ctx.Err() != nil || err == nil || driver.IsPermanent(err) || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("%s: %v; want to be told that the connection was refused, before the context ends (%v)", what, err, ctx.Err())
+			continue
+		}
+		if text := err.Error(); !strings.Contains(text, `"jobs/[a"`) || !strings.Contains(text, r.Addr()) {
+			t.Errorf("%s: %v; want the prefix and the server in it", what, err)
+		}
+	}
+}
+
+func TestRedisForgetsScripts(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	s := openRedis(t, r)
+	for range 3 {
+		m := storetest.Mutex("scripts", time.Minute)
+		storetest.Enter(t, s, m, driver.Holding)
+		if err := c.Do(t.Context(), c.B().ScriptFlush().Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+		if was, err := s.Leave(await.Context(t), storetest.Ref(m)); err != nil || was != driver.Holding {
+			t.Fatalf("leave: %v, %v", was, err)
+		}
+	}
+}
+
+func TestRedisPermanentErrors(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{Password: "right"})
+	ctx := await.Context(t)
+	for url, want := range map[string]string{
+		"redis://:wrong@" + r.Addr():       "WRONGPASS",
+		"redis://nobody:wrong@" + r.Addr(): "WRONGPASS",
+		"redis://" + r.Addr():              "NOAUTH",
+	} {
+		s, err := rueidis.Open(url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		_, err = s.Enter(ctx, storetest.Mutex("a name", time.Minute))
+		if !driver.IsPermanent(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"a name"`) {
+			t.Errorf("%s: %v; want a permanent error that has %s and the name", url, err, want)
+		}
+		if se, ok := errors.AsType[*redisstore.ServerError](err); !ok || se.Err == nil {
+			t.Errorf("%s: the client's error is not reachable in %v", url, err)
+		}
+		// Whoever listens is told, not left to wait.
+		if err := s.Listen(ctx, func(driver.Notice) {}); !driver.IsPermanent(err) {
+			t.Errorf("%s: Listen: %v", url, err)
+		}
+	}
+	c, err := client.NewClient(client.ClientOption{InitAddress: []string{r.Addr()}, Password: "right", DisableCache: true, ForceSingleClient: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	do := func(args ...string) {
+		t.Helper()
+		if err := c.Do(ctx, c.B().Arbitrary(args...).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Somebody else's key, and a user who may not.
+	do("SET", "pawl:{taken}", "x")
+	do("ACL", "SETUSER", "poor", "on", ">p", "~other:*", "&*", "+@all")
+	good, err := rueidis.New(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer good.Close()
+	if _, err := good.Enter(ctx, storetest.Mutex("taken", time.Minute)); !driver.IsPermanent(err) || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("a key of another kind: %v", err)
+	}
+	poor, err := rueidis.Open("redis://poor:p@"+r.Addr(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer poor.Close()
+	if _, err := poor.Enter(ctx, storetest.Mutex("x", time.Minute)); !driver.IsPermanent(err) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("without permission: %v", err)
+	}
+	// Without the right to channels locks work, by heartbeat.
+	do("ACL", "SETUSER", "mute", "on", ">p", "~pawl:*", "resetchannels", "+@all")
+	mute, err := rueidis.Open("redis://mute:p@"+r.Addr(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	h, w := storetest.Mutex("mute", time.Minute), storetest.Mutex("mute", time.Minute)
+	storetest.Enter(t, mute, h, driver.Holding)
+	storetest.Enter(t, mute, w, driver.Waiting)
+	if was, err := mute.Leave(ctx, storetest.Ref(h)); err != nil || was != driver.Holding {
+		t.Errorf("leave: %v, %v", was, err)
+	}
+	if st, err := storetest.Renew(ctx, mute, w); err != nil || st.State != driver.Holding {
+		t.Errorf("renew: %v, %v", st.State, err)
+	}
+	if err := mute.Listen(ctx, func(driver.Notice) {}); !driver.IsPermanent(err) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("Listen without the right to: %v", err)
+	}
+}
+
+func TestRedisPassingErrors(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	c := dialRedis(t, r)
+	s := openRedis(t, r)
+	ctx := await.Context(t)
+	m := storetest.Mutex("full", time.Minute)
+	storetest.Enter(t, s, m, driver.Holding)
+	set := func(k, v string) {
+		t.Helper()
+		if err := c.Do(ctx, c.B().ConfigSet().ParameterValue().ParameterValue(k, v).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A server that is full lets nobody in, but lets everybody out.
+	set("maxmemory", "1")
+	if _, err := s.Enter(ctx, storetest.Mutex("full too", time.Minute)); err == nil || driver.IsPermanent(err) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("enter, out of memory: %v; want an error that passes", err)
+	}
+	if was, err := s.Leave(ctx, storetest.Ref(m)); err != nil || was != driver.Holding {
+		t.Errorf("leave, out of memory: %v, %v", was, err)
+	}
+	set("maxmemory", "0")
+	if q, err := s.Inspect(ctx, "full"); err != nil || len(q.Claims) != 0 {
+		t.Errorf("after leaving: %+v, %v", q, err)
+	}
+	storetest.Enter(t, s, storetest.Mutex("full", time.Minute), driver.Holding)
+	set("min-replicas-to-write", "1")
+	if _, err := s.Enter(ctx, storetest.Mutex("other", time.Minute)); err == nil || driver.IsPermanent(err) {
+		t.Errorf("enter, without replicas: %v; want an error that passes", err)
+	}
+}
+
+func TestRedisUnreachableServer(t *testing.T) {
+	r := servers.RunRedis(t, servers.RedisOptions{})
+	r.Kill()
+	s := openRedis(t, r)
+	m := storetest.Mutex("x", time.Minute)
+	if _, err := s.Enter(await.Context(t), m); err == nil || driver.IsPermanent(err) || !strings.Contains(err.Error(), r.Addr()) {
+		t.Errorf("enter: %v; want an error that passes and names the server", err)
+	}
+	if err := r.Restart(false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := storetest.Get(await.Context(t), s, m); err != nil {
+		t.Errorf("once the server is there: %v", err)
+	}
+}

@@ -1,0 +1,177 @@
+package sql
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/integration/internal/sqltest"
+	"github.com/pawl-go/pawl/integration/internal/storetest"
+	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+// The rules are those of package queue by construction, but for what single
+// statements do: these must leave behind what the rules would have.
+func TestSQLStatementsAreTheRules(t *testing.T) {
+	onSQL(t, func(t *testing.T, e *sqlEngine) {
+		s := e.store(t)
+		db := e.db(t)
+		storetest.Enter(t, s, storetest.Mutex("tables", time.Minute), driver.Holding)
+		type row struct {
+			last, since, stamp, asked int64
+			body                      string
+		}
+		read := func(t *rapid.T, name string) (r row, q *queue.Queue) {
+			query := fmt.Sprintf("SELECT last, since, stamp, asked, body FROM %s WHERE name = '%s'", e.queues, name)
+			rows, err := db.Query(query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer rows.Close()
+			q = new(queue.Queue)
+			if rows.Next() {
+				if err := rows.Scan(&r.last, &r.since, &r.stamp, &r.asked, &r.body); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if r.body != "" {
+				if err := json.Unmarshal([]byte(r.body), q); err != nil {
+					t.Fatal(err)
+				}
+			}
+			q.Last = r.last
+			if r.since != 0 {
+				c := &q.Claims[0]
+				c.Arrived, c.Granted, c.Token, c.Expires = r.since, r.since, r.last, c.Expires+r.since
+			}
+			return r, q
+		}
+		entered, joined, left, passed := 0, 0, 0, 0
+		rapid.Check(t, func(rt *rapid.T) {
+			name := driver.NewID()
+			var claims []driver.Claim
+			for range rapid.IntRange(4, 12).Draw(rt, "steps") {
+				if rapid.IntRange(0, 3).Draw(rt, "clock") == 0 { // as if the clock had gone back
+					ahead := time.Now().Add(time.Hour).UnixMicro() + rapid.Int64Range(0, 1e6).Draw(rt, "ahead")
+					sqltest.Exec(t, db, fmt.Sprintf("UPDATE %s SET last = %d WHERE name = '%s' AND body = ''", e.queues, ahead, name))
+				}
+				before, model := read(rt, name)
+				ctx := await.Context(t)
+				if len(claims) == 0 || rapid.Bool().Draw(rt, "enter") {
+					limit := rapid.Int64Range(1, 3).Draw(rt, "limit")
+					if model.InUse() && rapid.IntRange(0, 3).Draw(rt, "same limit") > 0 {
+						limit = model.Limit
+					}
+					c := driver.Claim{
+						Name: name, ID: driver.NewID(), Limit: limit, Units: limit,
+						TTL: time.Duration(rapid.Int64Range(60_000, 600_000).Draw(rt, "ttl")) * time.Millisecond,
+						Try: rapid.IntRange(0, 3).Draw(rt, "try") == 0, Overtake: rapid.Bool().Draw(rt, "overtake"),
+						Owner: driver.Owner{Label: rapid.StringN(0, 10, 100).Draw(rt, "label"), Host: "h", PID: rapid.IntRange(0, 9).Draw(rt, "pid")},
+					}
+					if c.Check() != nil {
+						c.Owner.Label = `},{"id":"x","granted":5,"units":1,"expires":9}]}` // as a row is written
+					}
+					if rapid.IntRange(0, 3).Draw(rt, "part") == 0 {
+						c.Units = rapid.Int64Range(1, limit).Draw(rt, "units")
+					}
+					st, err := s.Enter(ctx, c)
+					if err == nil && (st.State == driver.Holding || st.State == driver.Waiting) {
+						claims = append(claims, c)
+					}
+					after, got := read(rt, name)
+					if before.body != "" {
+						now := time.Now().UnixMicro()
+						if mine := got.Find(c.ID); mine != nil {
+							now = mine.Arrived
+							joined++
+						}
+						o := &queue.Op{Now: now}
+						state, wrong := o.Enter(model, queue.Claim{
+							ID: c.ID, Session: session(got, c.ID), Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
+						}, c.Limit, queue.Micros(c.TTL), c.Try)
+						if (err == nil) != (wrong == nil) || wrong == nil && st.State != state || !reflect.DeepEqual(got, model) {
+							rt.Fatalf("entered %+v: %v, %v\n got %+v\nwant %v, %+v, %v", c, st.State, err, got, state, model, wrong)
+						}
+						if after.asked != before.asked+int64(len(o.Signals)) {
+							rt.Fatalf("asked %d times, before %d: %+v", after.asked, before.asked, o.Signals)
+						}
+						continue
+					}
+					if err != nil || after.since == 0 {
+						rt.Fatalf("entered an empty queue, and it was not by the one statement: %v, %+v", err, after)
+					}
+					entered++
+					o := &queue.Op{Now: after.since}
+					state, err := o.Enter(model, queue.Claim{
+						ID: c.ID, Session: got.Claims[0].Session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
+					}, c.Limit, queue.Micros(c.TTL), c.Try)
+					if err != nil || !reflect.DeepEqual(got, model) {
+						rt.Fatalf("entered %+v:\n got %+v\nwant %+v, %v", c, got, model, err)
+					}
+					want := model.Status(c.ID, state, after.since, noSend, 0)
+					if st.Deadline.IsZero() || time.Until(st.Deadline) > c.TTL {
+						rt.Fatalf("deadline in %v of %v", time.Until(st.Deadline), c.TTL)
+					}
+					st.Deadline = noSend
+					if !reflect.DeepEqual(st, want) {
+						rt.Fatalf("answered %+v, want %+v", st, want)
+					}
+					continue
+				}
+				i := max(0, rapid.IntRange(-5, len(claims)-1).Draw(rt, "which"))
+				r := storetest.Ref(claims[i])
+				if c := model.Find(r.ID); c != nil && c.Holding() && rapid.Bool().Draw(rt, "used") {
+					r.Used = c.Token + rapid.Int64Range(0, 1000).Draw(rt, "spare")
+				}
+				if rapid.IntRange(0, 3).Draw(rt, "renew") == 0 {
+					if _, err := storetest.Renew(ctx, s, claims[i]); err != nil {
+						rt.Fatal(err)
+					}
+					continue
+				}
+				was, err := s.Leave(ctx, r)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				claims = slices.Delete(claims, i, i+1)
+				_, got := read(rt, name)
+				o := &queue.Op{Now: time.Now().UnixMicro()}
+				for _, c := range got.Claims {
+					if old := model.Find(c.ID); old != nil && c.Holding() && !old.Holding() {
+						o.Now = c.Granted
+						passed++
+					}
+				}
+				if want := o.Leave(model, r.ID, r.Used, 0); was != want {
+					rt.Fatalf("leave answered %v, want %v", was, want)
+				}
+				if len(got.Claims) == 0 {
+					left++
+					model.Limit, model.Claims = 0, nil
+				}
+				if !reflect.DeepEqual(got, model) {
+					rt.Fatalf("left:\n got %+v\nwant %+v", got, model)
+				}
+			}
+		})
+		if entered < 50 || joined < 50 || left < 20 || passed < 20 {
+			t.Errorf("only %d entered an empty queue and %d another, %d left one alone and %d to others", entered, joined, left, passed)
+		}
+	})
+}
+
+func session(q *queue.Queue, id string) string {
+	if c := q.Find(id); c != nil {
+		return c.Session
+	}
+	return ""
+}
+
+var noSend time.Time

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -135,15 +136,15 @@ func TestBarrierBrokenDuringAction(t *testing.T) {
 // was the last: its action does not run.
 func TestBarrierBrokenBeforeAction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New()}
+		f := &faultstore.Store{Store: memstore.New()}
 		near := newClient(t, f.Store, nil).Barrier("x", 2)
 		ctx, cancel := context.WithCancel(t.Context())
 		a := arrive(ctx, near)
 		synctest.Wait()
-		f.swaps(1, nil, func() error {
+		f.Swaps(1, nil, func() error {
 			cancel()
 			want(t, <-a.done, context.Canceled)
-			return errNetwork
+			return faultstore.ErrNetwork
 		})
 		_, err := newClient(t, f, nil).Barrier("x", 2).WithAction(func(context.Context) error {
 			t.Error("the action runs")

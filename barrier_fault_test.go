@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -22,12 +23,12 @@ func TestBarrierLateNews(t *testing.T) {
 		t.Run(fmt.Sprint(resets), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
-				f := &faulty{Store: store}
+				f := &faultstore.Store{Store: store}
 				far := newClient(t, f, &pawl.Options{TTL: time.Hour}).Barrier("x", 2)
 				near := barriers(t, store, 2, 2)
 				late := arrive(t.Context(), far)
 				synctest.Wait()
-				f.set(func() { f.down = true })
+				f.Set(func() { f.Down = true })
 				time.Sleep(time.Minute)
 				turn := func() {
 					a, b := arrive(t.Context(), near[0]), arrive(t.Context(), near[1])
@@ -47,7 +48,7 @@ func TestBarrierLateNews(t *testing.T) {
 					want(t, settled(t, a.done, "Wait that was reset"), pawl.ErrBroken)
 					turn()
 				}
-				f.set(func() { f.down = false })
+				f.Set(func() { f.Down = false })
 				if err := <-late.done; resets == 0 && err != nil || resets > 0 && !errors.Is(err, pawl.ErrBroken) {
 					t.Errorf("after %d resets: %v", resets, err)
 				}
@@ -59,25 +60,25 @@ func TestBarrierLateNews(t *testing.T) {
 // A party that dies breaks the barrier a TTL later at the most; where claims
 // end with their process, after a heartbeat.
 func TestBarrierDeath(t *testing.T) {
-	cutOff := func(_ *memstore.Store, f *faulty) { f.set(func() { f.down = true }) }
+	cutOff := func(_ *memstore.Store, f *faultstore.Store) { f.Set(func() { f.Down = true }) }
 	for _, tt := range []struct {
 		name  string
 		ttl   time.Duration
 		after time.Duration
-		die   func(store *memstore.Store, f *faulty)
+		die   func(store *memstore.Store, f *faultstore.Store)
 	}{
 		{"cut off", time.Minute, time.Minute, cutOff},
 		{"cut off, short TTL", time.Second / 2, time.Second / 2, cutOff},
-		{"claim gone", time.Minute, 7 * time.Second, func(store *memstore.Store, f *faulty) {
-			f.set(func() { f.down = true })
-			store.Leave(context.Background(), driver.Ref{Name: "x", ID: f.last()})
+		{"claim gone", time.Minute, 7 * time.Second, func(store *memstore.Store, f *faultstore.Store) {
+			f.Set(func() { f.Down = true })
+			store.Leave(context.Background(), driver.Ref{Name: "x", ID: f.Last()})
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for range 5 { // it depends on when they look
 				synctest.Test(t, func(t *testing.T) {
 					store := memstore.New()
-					f := &faulty{Store: store}
+					f := &faultstore.Store{Store: store}
 					var bs []*pawl.Barrier
 					for range 3 {
 						bs = append(bs, newClient(t, store, &pawl.Options{TTL: tt.ttl}).Barrier("x", 4))
@@ -105,7 +106,7 @@ func TestBarrierDeath(t *testing.T) {
 					broken(t, bs[2], "died")
 					want(t, bs[0].Reset(t.Context()), nil)
 					waiting(t, bs[2], 0)
-					f.set(func() { f.down = false })
+					f.Set(func() { f.Down = false })
 				})
 			}
 		})
@@ -116,16 +117,16 @@ func TestBarrierDeath(t *testing.T) {
 func TestBarrierDeathOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
 		dead := []*arrival{arrive(t.Context(), c.Barrier("x", 3)), arrive(t.Context(), c.Barrier("x", 3))}
 		synctest.Wait()
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		for _, a := range dead {
 			want(t, <-a.done, pawl.ErrLost)
 		}
 		time.Sleep(time.Minute)
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 		b := barriers(t, store, 3, 1)[0]
 		waiting(t, b, 2) // nobody has looked
 		_, err := b.Wait(t.Context())
@@ -135,20 +136,20 @@ func TestBarrierDeathOfAll(t *testing.T) {
 	// Likewise, but they had all come, and the last one was running the action.
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		b := newClient(t, f, nil).Barrier("x", 2).WithAction(func(ctx context.Context) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
 		dead := []*arrival{arrive(t.Context(), b), arrive(t.Context(), b)}
 		synctest.Wait()
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		for _, a := range dead {
 			want(t, <-a.done, pawl.ErrLost)
 		}
 		late := arrive(t.Context(), barriers(t, store, 2, 1)[0])
 		want(t, <-late.done, pawl.ErrBroken)
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 	})
 }
 
@@ -157,20 +158,20 @@ func TestBarrierLostReply(t *testing.T) {
 	for generations, wanted := range []error{nil, nil, pawl.ErrBroken} {
 		t.Run(fmt.Sprint(generations), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &faulty{Store: memstore.New()}
+				f := &faultstore.Store{Store: memstore.New()}
 				c, far := newClient(t, f.Store, nil), newClient(t, f, nil)
-				f.set(func() {
-					f.after = func(op string) error {
+				f.Set(func() {
+					f.After = func(op string) error {
 						if op != "swap" {
 							return nil
 						}
-						f.set(func() { f.after = nil })
+						f.Set(func() { f.After = nil })
 						// Others come for it, in as many generations.
 						for range 2*generations - min(generations, 1) {
 							arrive(t.Context(), c.Barrier("x", 2))
 							synctest.Wait()
 						}
-						return errNetwork
+						return faultstore.ErrNetwork
 					}
 				})
 				a := arrive(t.Context(), far.Barrier("x", 2))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -41,13 +42,13 @@ func TestBarrierGenerations(t *testing.T) {
 				var ran atomic.Int64
 				var all sync.WaitGroup
 				for i := range parties {
-					f := &faulty{Store: store, rand: rand.New(rand.NewPCG(3, uint64(i))), rate: tt.rate, delay: tt.delay}
+					f := &faultstore.Store{Store: store, Rand: rand.New(rand.NewPCG(3, uint64(i))), Rate: tt.rate, Delay: tt.delay}
 					b := newClient(t, f, &pawl.Options{TTL: time.Minute}).Barrier("x", parties)
 					if tt.action {
 						b = b.WithAction(func(context.Context) error { ran.Add(1); return nil })
 					}
 					all.Go(func() {
-						defer f.late.Wait()
+						defer f.Late.Wait()
 						for g := range tt.generations {
 							begun[i].Store(g + 1)
 							if _, err := b.Wait(ctx); err != nil {
@@ -109,12 +110,12 @@ func simulateBarrier(t *testing.T, seed uint64) {
 	defer stop()
 	for i := range parties {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
-		f := &faulty{Store: store, rand: r, rate: 0.05, delay: 50 * time.Millisecond}
+		f := &faultstore.Store{Store: store, Rand: r, Rate: 0.05, Delay: 50 * time.Millisecond}
 		c := newClient(t, f, &pawl.Options{TTL: ttl})
 		own := rand.New(rand.NewPCG(seed, uint64(100+i)))
 		cut := rand.New(rand.NewPCG(seed, uint64(200+i)))
 		all.Go(func() {
-			defer f.late.Wait()
+			defer f.Late.Wait()
 			b := c.Barrier("x", parties)
 			for ctx.Err() == nil {
 				limit := time.Duration(own.Int64N(int64(time.Minute)))
@@ -141,9 +142,9 @@ func simulateBarrier(t *testing.T, seed uint64) {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				time.Sleep(time.Duration(cut.Int64N(int64(4 * time.Minute))))
-				f.set(func() { f.down = true })
+				f.Set(func() { f.Down = true })
 				time.Sleep(time.Duration(cut.Int64N(int64(5 * time.Second))))
-				f.set(func() { f.down = false })
+				f.Set(func() { f.Down = false })
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -203,21 +204,21 @@ func TestBarrierReset(t *testing.T) {
 	})
 	// A Reset whose reply is lost does not break the generation after it.
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New()}
+		f := &faultstore.Store{Store: memstore.New()}
 		b, far := barriers(t, f.Store, 2, 1)[0], newClient(t, f, nil).Barrier("x", 2)
 		first := arrive(t.Context(), b)
 		synctest.Wait()
 		var next *arrival
-		f.set(func() {
-			f.after = func(op string) error {
+		f.Set(func() {
+			f.After = func(op string) error {
 				if op != "swap" {
 					return nil
 				}
-				f.set(func() { f.after = nil })
+				f.Set(func() { f.After = nil })
 				want(t, <-first.done, pawl.ErrBroken)
 				next = arrive(t.Context(), b)
 				time.Sleep(time.Second)
-				return errNetwork
+				return faultstore.ErrNetwork
 			}
 		})
 		want(t, far.Reset(t.Context()), nil)
@@ -233,7 +234,7 @@ func TestBarrierReset(t *testing.T) {
 func TestBarrierWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writes := 0
-		f := &faulty{Store: memstore.New(), hook: func(op string) error {
+		f := &faultstore.Store{Store: memstore.New(), Hook: func(op string) error {
 			if op == "swap" {
 				writes++
 			}
@@ -253,7 +254,7 @@ func TestBarrierWrites(t *testing.T) {
 // Size tells an operator who does not know the number of parties.
 func TestBarrierSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New()}
+		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(2, pawl.ConstantBackoff(time.Second))})
 		size := func(want int) {
 			t.Helper()
@@ -274,16 +275,16 @@ func TestBarrierSize(t *testing.T) {
 		countDown(t, c.Latch("l", 2), "", 1)
 		_, err = c.Barrier("l", 1).Size(t.Context())
 		want(t, err, pawl.ErrMismatch)
-		f.set(func() { f.err = errNetwork })
+		f.Set(func() { f.Err = faultstore.ErrNetwork })
 		_, err = c.Barrier("x", 7).Size(t.Context())
-		want(t, err, errNetwork)
+		want(t, err, faultstore.ErrNetwork)
 	})
 }
 
 func TestBarrierErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(5, pawl.ConstantBackoff(time.Second))})
 		each := func(b *pawl.Barrier, ctx context.Context, targets ...error) {
 			t.Helper()
@@ -306,7 +307,7 @@ func TestBarrierErrors(t *testing.T) {
 		over, cancel := context.WithCancel(ctx)
 		cancel()
 		each(c.Barrier("x", 1), over, context.Canceled)
-		if n := f.calls.Load(); n != 0 {
+		if n := f.Calls.Load(); n != 0 {
 			t.Errorf("%d calls of the store before the arguments were checked", n)
 		}
 
@@ -329,11 +330,11 @@ func TestBarrierErrors(t *testing.T) {
 		want(t, err, pawl.ErrLimit)
 		unlock(t, l)
 
-		f.set(func() { f.err = errNetwork })
-		each(c.Barrier("x", 7), ctx, errNetwork)
-		f.set(func() { f.err = fmt.Errorf("records: %w", driver.ErrUnsupported) })
+		f.Set(func() { f.Err = faultstore.ErrNetwork })
+		each(c.Barrier("x", 7), ctx, faultstore.ErrNetwork)
+		f.Set(func() { f.Err = fmt.Errorf("records: %w", driver.ErrUnsupported) })
 		each(c.Barrier("x", 7), ctx, pawl.ErrUnsupported)
-		f.set(func() { f.err = nil })
+		f.Set(func() { f.Err = nil })
 
 		// The engine goes while a party waits, and its context ends before its
 		// claim does.
@@ -342,11 +343,11 @@ func TestBarrierErrors(t *testing.T) {
 		defer cancelShort()
 		b := arrive(short, far)
 		synctest.Wait()
-		f.set(func() { f.err = errNetwork })
+		f.Set(func() { f.Err = faultstore.ErrNetwork })
 		err = <-b.done
 		want(t, err, context.DeadlineExceeded)
-		want(t, err, errNetwork)
-		f.set(func() { f.err = nil })
+		want(t, err, faultstore.ErrNetwork)
+		f.Set(func() { f.Err = nil })
 
 		closing := pawl.New(store, nil)
 		b = arrive(ctx, closing.Barrier("z", 2))

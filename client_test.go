@@ -3,12 +3,14 @@ package pawl_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -33,7 +35,7 @@ func list(ctx context.Context, c *pawl.Client) error {
 // A client without a store, or one that was closed, says so, and asks nothing.
 func TestClientUnusable(t *testing.T) {
 	store := memstore.New()
-	f := &faulty{Store: store}
+	f := &faultstore.Store{Store: store}
 	closed := pawl.New(f, nil)
 	want(t, closed.Close(t.Context()), nil)
 	for _, tt := range []struct {
@@ -52,7 +54,7 @@ func TestClientUnusable(t *testing.T) {
 		}
 		want(t, list(t.Context(), tt.c), tt.err)
 	}
-	if n := f.calls.Load(); n != 0 {
+	if n := f.Calls.Load(); n != 0 {
 		t.Errorf("%d calls reached the store", n)
 	}
 }
@@ -62,7 +64,7 @@ func TestClientEngineSilent(t *testing.T) {
 	for name, ask := range asks {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newClient(t, &faulty{Store: memstore.New(), down: true}, nil)
+				c := newClient(t, &faultstore.Store{Store: memstore.New(), Down: true}, nil)
 				begun := time.Now()
 				want(t, ask(context.Background(), c), context.DeadlineExceeded)
 				if d := time.Since(begun); d > 15*time.Second {
@@ -85,5 +87,78 @@ func TestList(t *testing.T) {
 	}
 	if len(found) != 2 || len(found["a/1"].Claims) != 1 || len(found["a/2"].Claims) != 1 {
 		t.Errorf("listed %+v", found)
+	}
+}
+
+// Close drops MinHold.
+func TestCloseDropsMinHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		c := pawl.New(store, &pawl.Options{MinHold: time.Minute})
+		lock(t, c.Mutex("x"))
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		start := time.Now()
+		unlock(t, lock(t, newClient(t, store, nil).Mutex("x")))
+		if d := time.Since(start); d < time.Minute-time.Second {
+			t.Errorf("free %v after Close", d)
+		}
+	})
+}
+
+// Close without a deadline never ends while the engine is away.
+func TestCloseForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faultstore.Store{Store: memstore.New()}
+		c := pawl.New(f, nil)
+		lock(t, c.Mutex("x"))
+		f.Set(func() { f.Err = faultstore.ErrNetwork })
+		done := make(chan struct{})
+		go func() { c.Close(context.Background()); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(time.Hour):
+			t.Error("Close(Background) still tries to release a claim whose TTL of 15 s ended an hour ago")
+			f.Set(func() { f.Err = nil })
+			<-done
+		}
+	})
+}
+
+func TestCloseUnderAnEndedContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faultstore.Store{Store: memstore.New()}
+		c := pawl.New(f, nil)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		lock(t, c.Mutex("stays"))
+		f.Set(func() { f.Down = true })
+		start := time.Now()
+		err := c.Close(over)
+		want(t, err, context.DeadlineExceeded)
+		if d := time.Since(start); d != unlockPatience || err == nil || !strings.Contains(err.Error(), `"stays"`) {
+			t.Errorf("%v, after %v", err, d)
+		}
+		// It has a moment, and if that is enough all is well.
+		f = &faultstore.Store{Store: memstore.New()}
+		c = pawl.New(f, nil)
+		lock(t, c.Mutex("goes"))
+		want(t, c.Close(over), nil)
+		if claims(t, f.Store, "goes") != 0 {
+			t.Error("a claim is left")
+		}
+	})
+}
+
+func TestOptionsNotAllowed(t *testing.T) {
+	c := newClient(t, memstore.New(), nil)
+	for _, o := range []pawl.Options{
+		{TTL: -1}, {MinHold: -1}, {MinHold: driver.MaxTTL + 1}, {MaxHold: -1}, {Label: "a\nb"}, {Label: "\xff"},
+	} {
+		err := c.With(o).Mutex("x").Do(t.Context(), never(t))
+		want(t, err, pawl.ErrInvalid)
+		_, err = c.With(o).With(pawl.Options{TTL: time.Second}).Inspect(t.Context(), "x")
+		want(t, err, pawl.ErrInvalid)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -143,4 +144,49 @@ func (p *pushing) Listen(ctx context.Context, f func(driver.Notice)) error {
 func (p *pushing) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	<-ctx.Done()
 	return driver.Status{}, ctx.Err()
+}
+
+// The store says that a holding claim waits (restored from an old copy).
+type answersWaiting struct {
+	driver.Store
+	on atomic.Bool
+}
+
+func (s *answersWaiting) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
+	s.Store.Renew(ctx, rs, func(i int, st driver.Status, err error) {
+		if s.on.Load() {
+			st.State, st.Token, st.Spare = driver.Waiting, 0, 0
+		}
+		report(i, st, err)
+	})
+}
+
+func TestHolderIsToldItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &answersWaiting{Store: memstore.New()}
+		a := newClient(t, s, nil)
+		l := lock(t, a.Mutex("x"))
+		s.on.Store(true)
+		time.Sleep(time.Minute)
+		if l.Err() == nil {
+			t.Error("for a minute the store says that this claim waits; the lease holds")
+		}
+		s.on.Store(false)
+		l.Unlock(t.Context())
+	})
+}
+
+func TestNewcomer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
+		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(10, pawl.ConstantBackoff(time.Second))})
+		go c.Mutex("x").Lock(t.Context())
+		time.Sleep(8500 * time.Millisecond)
+		start := time.Now()
+		_, err := c.Mutex("x").Lock(t.Context())
+		t.Logf("newcomer: %v, %v", time.Since(start), err)
+		if d := time.Since(start); d < 5*time.Second {
+			t.Errorf("LimitBackoff(10, 1 s) gave up after %v: %v", d, err)
+		}
+	})
 }

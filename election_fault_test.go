@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -43,7 +44,7 @@ func TestElectionLateWords(t *testing.T) {
 func TestElectionUsurped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store, renewErr: errNetwork} // it does not hear of its end so soon
+		f := &faultstore.Store{Store: store, RenewErr: faultstore.ErrNetwork} // it does not hear of its end so soon
 		first := campaign(t, newClient(t, f, nil).Election("x"), "a")
 		store.Advance(pawl.DefaultTTL)
 		other := newClient(t, store, nil).Election("x")
@@ -66,13 +67,13 @@ func TestElectionUsurped(t *testing.T) {
 func TestElectionCampaignGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		el := newClient(t, f, nil).Election("x")
-		f.set(func() {
-			f.hook = func(op string) error {
+		f.Set(func() {
+			f.Hook = func(op string) error {
 				if op == "swap" {
-					f.set(func() { f.hook, f.down = nil, true })
-					return errNetwork
+					f.Set(func() { f.Hook, f.Down = nil, true })
+					return faultstore.ErrNetwork
 				}
 				return nil
 			}
@@ -81,7 +82,7 @@ func TestElectionCampaignGoesOn(t *testing.T) {
 		done := in(func() (err error) { l, err = el.Campaign(t.Context(), []byte("a")); return err })
 		time.Sleep(time.Hour)
 		pending(t, done, "Campaign without an engine")
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 		want(t, <-done, nil)
 		if got := leader(t, el); got.Token != l.Token() || l.Err() != nil {
 			t.Errorf("the leader is %+v, %v", got, l.Err())
@@ -93,28 +94,28 @@ func TestElectionCampaignGoesOn(t *testing.T) {
 func TestObserveOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		far, near := newClient(t, f, nil).Election("x"), newClient(t, store, nil).Election("x")
 		w := observe(t.Context(), far)
 		w.check(t, "")
 		a := campaign(t, near, "a")
 		w.check(t, "", "a")
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		time.Sleep(time.Hour)
 		w.check(t, "", "a")
-		f.set(func() { f.down, f.err = false, errNetwork })
+		f.Set(func() { f.Down, f.Err = false, faultstore.ErrNetwork })
 		time.Sleep(time.Hour)
 		want(t, a.Resign(t.Context()), nil)
 		b := campaign(t, near, "b")
 		want(t, b.Proclaim(t.Context(), []byte("c")), nil)
 		w.check(t, "", "a")
-		f.set(func() { f.err = nil })
+		f.Set(func() { f.Err = nil })
 		time.Sleep(5 * time.Second)
 		w.check(t, "", "a", "c")
-		f.set(func() { f.err = driver.Permanent(errNetwork) })
+		f.Set(func() { f.Err = driver.Permanent(faultstore.ErrNetwork) })
 		time.Sleep(20 * time.Second)
-		want(t, settled(t, w.done, "Observe"), errNetwork)
-		f.set(func() { f.err = nil })
+		want(t, settled(t, w.done, "Observe"), faultstore.ErrNetwork)
+		f.Set(func() { f.Err = nil })
 	})
 }
 
@@ -138,10 +139,10 @@ func TestObserveStops(t *testing.T) {
 // The client is closed during a campaign, while the engine is away or not.
 func TestCampaignClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New()}
+		f := &faultstore.Store{Store: memstore.New()}
 		campaign(t, newClient(t, f.Store, nil).Election("x"), "a")
-		for _, err := range []error{nil, errNetwork} {
-			f.set(func() { f.err = err })
+		for _, err := range []error{nil, faultstore.ErrNetwork} {
+			f.Set(func() { f.Err = err })
 			c := pawl.New(f, nil)
 			done := in(func() error { _, err := c.Election("x").Campaign(context.Background(), nil); return err })
 			time.Sleep(time.Minute)
@@ -179,10 +180,10 @@ func TestProclaimLeavesNothing(t *testing.T) {
 // if the network is slower with the first.
 func TestProclaimInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New()}
+		f := &faultstore.Store{Store: memstore.New()}
 		el := newClient(t, f, nil).Election("x")
 		l := campaign(t, el, "a")
-		f.swaps(1, func() error { time.Sleep(time.Second); return nil }, nil)
+		f.Swaps(1, func() error { time.Sleep(time.Second); return nil }, nil)
 		first := in(func() error { return l.Proclaim(t.Context(), []byte("first")) })
 		synctest.Wait()
 		second := in(func() error { return l.Proclaim(t.Context(), []byte("second")) })

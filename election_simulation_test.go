@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/faultstore"
+	"github.com/pawl-go/pawl/internal/simtest"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -38,13 +40,13 @@ func TestElectionSimulation(t *testing.T) {
 func simulateElection(t *testing.T, rate float64, most time.Duration) {
 	const candidates, seed = 12, 7
 	store := memstore.New()
-	w := newWitness(t)
+	w := simtest.NewWitness(t)
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer stop()
 	var all sync.WaitGroup
-	var nets []*faulty
+	var nets []*faultstore.Store
 	net := func(i int, rate float64) *pawl.Election {
-		f := &faulty{Store: store, rand: rand.New(rand.NewPCG(seed, uint64(i))), rate: rate, delay: 50 * time.Millisecond}
+		f := &faultstore.Store{Store: store, Rand: rand.New(rand.NewPCG(seed, uint64(i))), Rate: rate, Delay: 50 * time.Millisecond}
 		nets = append(nets, f)
 		return newClient(t, f, &pawl.Options{TTL: ttlOfTerms}).Election("x")
 	}
@@ -67,7 +69,7 @@ func simulateElection(t *testing.T, rate float64, most time.Duration) {
 					}
 					continue
 				}
-				w.acquired(l.Lease)
+				w.Acquired(l.Lease)
 				mu.Lock()
 				if !crashed.IsZero() {
 					slowest = max(slowest, time.Since(crashed))
@@ -86,11 +88,11 @@ func simulateElection(t *testing.T, rate float64, most time.Duration) {
 					}
 				}
 				if r.IntN(3) > 0 {
-					w.released(l.Lease)
+					w.Released(l.Lease)
 					l.Resign(ctx)
 					continue
 				}
-				f.set(func() { f.down = true }) // it crashes
+				f.Set(func() { f.Down = true }) // it crashes
 				mu.Lock()
 				if l.Err() == nil {
 					crashed = time.Now()
@@ -98,8 +100,8 @@ func simulateElection(t *testing.T, rate float64, most time.Duration) {
 				}
 				mu.Unlock()
 				time.Sleep(time.Duration(r.Int64N(int64(20 * time.Second))))
-				w.released(l.Lease)
-				f.set(func() { f.down = false }) // and starts again
+				w.Released(l.Lease)
+				f.Set(func() { f.Down = false }) // and starts again
 				mu.Lock()
 				if l.Err() == nil {
 					crashed = time.Time{} // it was not away for that long
@@ -117,7 +119,7 @@ func simulateElection(t *testing.T, rate float64, most time.Duration) {
 	}
 	all.Wait()
 	for _, f := range nets {
-		f.late.Wait()
+		f.Late.Wait()
 	}
 	l := campaign(t, newClient(t, store, nil).Election("x"), "the last")
 	time.Sleep(3 * time.Minute) // some look for news only now and then, over that network
@@ -140,8 +142,8 @@ func simulateElection(t *testing.T, rate float64, most time.Duration) {
 	if slowest > most {
 		t.Errorf("after a crash nobody led for %v, at the most it should be %v", slowest, most)
 	}
-	if w.grants < 100 || crashes < 20 {
-		t.Errorf("%d leaders, %d crashes: too few to see anything", w.grants, crashes)
+	if w.Grants < 100 || crashes < 20 {
+		t.Errorf("%d leaders, %d crashes: too few to see anything", w.Grants, crashes)
 	}
-	t.Logf("%d leaders, %d crashes, %v without one at the most", w.grants, crashes, slowest)
+	t.Logf("%d leaders, %d crashes, %v without one at the most", w.Grants, crashes, slowest)
 }

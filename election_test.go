@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -185,13 +186,13 @@ func TestElectionInOneProcess(t *testing.T) {
 func TestElectionDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		dying, other := newClient(t, f, nil).Election("x"), newClient(t, store, nil).Election("x")
 		w := observe(t.Context(), other)
 		w.check(t, "")
 		l := campaign(t, dying, "a")
 		time.Sleep(time.Hour)
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		died := time.Now()
 		<-l.Lost()
 		if got := leader(t, other); got.Token != l.Token() {
@@ -201,14 +202,14 @@ func TestElectionDeath(t *testing.T) {
 		noLeader(t, other)
 		w.check(t, "", "a", "")
 		want(t, l.Proclaim(t.Context(), []byte("b")), pawl.ErrLost)
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 		want(t, l.Proclaim(t.Context(), []byte("b")), pawl.ErrLost)
 		noLeader(t, other)
 
 		l = campaign(t, dying, "c")
 		next := in(func() error { _, err := other.Campaign(t.Context(), []byte("d")); return err })
 		time.Sleep(time.Minute)
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		died = time.Now()
 		want(t, <-next, nil)
 		if d := time.Since(died); d > pawl.DefaultTTL+time.Second {
@@ -217,7 +218,7 @@ func TestElectionDeath(t *testing.T) {
 		if l.Err() == nil {
 			t.Error("the first does not know")
 		}
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 		want(t, l.Resign(t.Context()), pawl.ErrLost)
 		if got := leader(t, other); string(got.Value) != "d" {
 			t.Errorf("the leader is %+v", got)
@@ -275,7 +276,7 @@ func TestElectionReleased(t *testing.T) {
 func TestElectionExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		const expiry = 20 * time.Minute
 		el := newClient(t, f, nil).Election("x").Expiring(expiry)
 		l := campaign(t, el, "a")
@@ -283,20 +284,20 @@ func TestElectionExpiry(t *testing.T) {
 		if got := leader(t, el); string(got.Value) != "a" || l.Err() != nil {
 			t.Errorf("the leader is %+v, %v", got, l.Err())
 		}
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		<-l.Lost()
 		time.Sleep(expiry)
 		if r, err := store.Load(t.Context(), "x"); err != nil || r.Version != 0 {
 			t.Errorf("left behind: %+v, %v", r, err)
 		}
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 	})
 }
 
 func TestElectionErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(5, pawl.ConstantBackoff(time.Second))})
 		each := func(el *pawl.Election, ctx context.Context, targets ...error) {
 			t.Helper()
@@ -319,7 +320,7 @@ func TestElectionErrors(t *testing.T) {
 		over, cancel := context.WithCancel(ctx)
 		cancel()
 		each(c.Election("x"), over, context.Canceled)
-		if n := f.calls.Load(); n != 0 {
+		if n := f.Calls.Load(); n != 0 {
 			t.Errorf("%d calls of the store before the arguments were checked", n)
 		}
 
@@ -357,24 +358,24 @@ func TestElectionErrors(t *testing.T) {
 		want(t, err, pawl.ErrLimit)
 		unlock(t, p)
 
-		f.set(func() { f.err = errNetwork })
-		each(c.Election("x"), ctx, errNetwork)
-		f.set(func() { f.err = fmt.Errorf("records: %w", driver.ErrUnsupported) })
+		f.Set(func() { f.Err = faultstore.ErrNetwork })
+		each(c.Election("x"), ctx, faultstore.ErrNetwork)
+		f.Set(func() { f.Err = fmt.Errorf("records: %w", driver.ErrUnsupported) })
 		each(c.Election("x"), ctx, pawl.ErrUnsupported)
-		f.set(func() { f.err = nil })
+		f.Set(func() { f.Err = nil })
 
 		// Elected, but the value cannot be written: no claim stays behind.
-		f.set(func() {
-			f.hook = func(op string) error {
+		f.Set(func() {
+			f.Hook = func(op string) error {
 				if op == "swap" {
-					return driver.Permanent(errNetwork)
+					return driver.Permanent(faultstore.ErrNetwork)
 				}
 				return nil
 			}
 		})
 		_, err = c.Election("x").Campaign(ctx, nil)
-		want(t, err, errNetwork)
-		f.set(func() { f.hook = nil })
+		want(t, err, faultstore.ErrNetwork)
+		f.Set(func() { f.Hook = nil })
 		if n := claims(t, store, "x"); n != 0 {
 			t.Errorf("%d claims left", n)
 		}

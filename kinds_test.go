@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -108,7 +109,7 @@ func TestNoGoroutinesLeft(t *testing.T) {
 	for what, block := range block {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &faulty{Store: memstore.New()}
+				f := &faultstore.Store{Store: memstore.New()}
 				others := newClient(t, f.Store, nil)
 				campaign(t, others.Election("x"), "a")
 				lock(t, others.Mutex("once"))
@@ -118,21 +119,21 @@ func TestNoGoroutinesLeft(t *testing.T) {
 				synctest.Wait()
 				before := runtime.NumGoroutine()
 				for _, away := range []string{"never", "later", "from the start"} {
-					f.set(func() { f.down = away == "from the start" })
+					f.Set(func() { f.Down = away == "from the start" })
 					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 					var calls []<-chan error
 					for range 20 {
 						calls = append(calls, in(func() error { return block(ctx, c) }))
 					}
 					time.Sleep(time.Second)
-					f.set(func() { f.down = away != "never" })
+					f.Set(func() { f.Down = away != "never" })
 					for _, call := range calls {
 						if err := <-call; !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, pawl.ErrBroken) {
 							t.Error(err)
 						}
 					}
 					cancel()
-					f.set(func() { f.down = false })
+					f.Set(func() { f.Down = false })
 					time.Sleep(2 * time.Minute) // requests without an answer are repeated for a TTL
 					synctest.Wait()
 					if n := runtime.NumGoroutine(); n > before+5 { // some may be about to end

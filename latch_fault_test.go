@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -28,10 +29,10 @@ func badLatch(t *testing.T, seed uint64) {
 	const parties = 100
 	store := memstore.New()
 	exact := newClient(t, store, nil).Latch("x", parties)
-	var nets []*faulty
+	var nets []*faultstore.Store
 	net := func(i int) *pawl.Latch {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
-		f := &faulty{Store: store, rand: r, rate: 0.3, delay: 50 * time.Millisecond}
+		f := &faultstore.Store{Store: store, Rand: r, Rate: 0.3, Delay: 50 * time.Millisecond}
 		nets = append(nets, f)
 		return newClient(t, f, nil).Latch("x", parties)
 	}
@@ -60,7 +61,7 @@ func badLatch(t *testing.T, seed uint64) {
 	}
 	counts.Wait()
 	for _, f := range nets {
-		f.late.Wait() // what was repeated by the network has no effect
+		f.Late.Wait() // what was repeated by the network has no effect
 	}
 	count(t, exact, 1)
 	time.Sleep(time.Hour)
@@ -80,7 +81,7 @@ func badLatch(t *testing.T, seed uint64) {
 		want(t, <-w, nil)
 	}
 	for _, f := range nets {
-		f.late.Wait()
+		f.Late.Wait()
 	}
 }
 
@@ -114,7 +115,7 @@ func TestLatchOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		var retried int
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		far := newClient(t, f, &pawl.Options{Observer: func(e pawl.Event) {
 			if e.Kind != pawl.Retrying || e.Name != "x" || e.Attempt == 0 || e.Err == nil {
 				t.Errorf("told of %+v", e)
@@ -124,15 +125,15 @@ func TestLatchOutage(t *testing.T) {
 		near := newClient(t, store, nil).Latch("x", 2)
 		wait := in(func() error { return far.Wait(t.Context()) })
 		synctest.Wait()
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		counted := in(func() error { _, err := far.CountDown(t.Context(), "a"); return err })
 		countDown(t, near, "b", 1)
 		time.Sleep(3 * time.Hour)
-		f.set(func() { f.down, f.err = false, errNetwork })
+		f.Set(func() { f.Down, f.Err = false, faultstore.ErrNetwork })
 		time.Sleep(3 * time.Hour)
 		pending(t, wait, "Wait")
 		pending(t, counted, "CountDown")
-		f.set(func() { f.err = nil })
+		f.Set(func() { f.Err = nil })
 		want(t, <-counted, nil)
 		want(t, <-wait, nil)
 		if retried < 100 {
@@ -145,10 +146,10 @@ func TestLatchOutage(t *testing.T) {
 func TestLatchFailsNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loads := 0
-		f := &faulty{Store: memstore.New(), hook: func(op string) error {
+		f := &faultstore.Store{Store: memstore.New(), Hook: func(op string) error {
 			if op == "load" {
 				if loads++; loads%3 != 0 {
-					return errNetwork
+					return faultstore.ErrNetwork
 				}
 			}
 			return nil

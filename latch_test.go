@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -104,7 +105,7 @@ func TestLatchOfNone(t *testing.T) {
 func TestLatchOfManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const parties, delay = 300, 2 * time.Millisecond
-		f := &faulty{Store: memstore.New(), rand: rand.New(rand.NewPCG(1, 2)), delay: delay}
+		f := &faultstore.Store{Store: memstore.New(), Rand: rand.New(rand.NewPCG(1, 2)), Delay: delay}
 		c := newClient(t, f, nil)
 		began := time.Now()
 		var all sync.WaitGroup
@@ -116,7 +117,7 @@ func TestLatchOfManyAtOnce(t *testing.T) {
 			})
 		}
 		want(t, c.Latch("x", parties).Wait(t.Context()), nil)
-		took, calls := time.Since(began), f.calls.Load()
+		took, calls := time.Since(began), f.Calls.Load()
 		all.Wait()
 		// At best, one per round trip, which is 2 ms in the mean.
 		if took > parties*10*delay || calls > 40*parties {
@@ -199,15 +200,15 @@ func TestLatchDeleted(t *testing.T) {
 		want(t, settled(t, done, "Wait"), pawl.ErrBroken)
 
 		// Deleted, begun anew and opened, while the one that waits is away.
-		f := &faulty{Store: memstore.New()}
+		f := &faultstore.Store{Store: memstore.New()}
 		far, near := newClient(t, f, nil).Latch("x", 1), newClient(t, f.Store, nil).Latch("x", 1)
 		done = in(func() error { return far.Wait(t.Context()) })
 		synctest.Wait()
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		time.Sleep(time.Minute)
 		want(t, near.Delete(t.Context()), nil)
 		countDown(t, near, "", 0)
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 		want(t, <-done, pawl.ErrBroken)
 	})
 }
@@ -215,17 +216,17 @@ func TestLatchDeleted(t *testing.T) {
 // A Delete whose reply is lost does not delete what was begun since.
 func TestLatchDeletedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New()}
+		f := &faultstore.Store{Store: memstore.New()}
 		far, near := newClient(t, f, nil).Latch("x", 2), newClient(t, f.Store, nil).Latch("x", 2)
 		countDown(t, near, "a", 1)
-		f.set(func() {
-			f.after = func(op string) error {
+		f.Set(func() {
+			f.After = func(op string) error {
 				if op != "swap" {
 					return nil
 				}
-				f.set(func() { f.after = nil })
+				f.Set(func() { f.After = nil })
 				countDown(t, near, "b", 1)
-				return errNetwork
+				return faultstore.ErrNetwork
 			}
 		})
 		want(t, far.Delete(t.Context()), nil)
@@ -236,7 +237,7 @@ func TestLatchDeletedOnce(t *testing.T) {
 func TestLatchErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(5, pawl.ConstantBackoff(time.Second))})
 		each := func(l *pawl.Latch, ctx context.Context, want func(what string, err error)) {
 			t.Helper()
@@ -258,7 +259,7 @@ func TestLatchErrors(t *testing.T) {
 			}
 		}
 		ctx := t.Context()
-		calls := f.calls.Load()
+		calls := f.Calls.Load()
 		for _, l := range []*pawl.Latch{
 			c.Latch("", 1), c.Latch("x", -1), c.Latch("x", 10_001),
 			c.Latch("x", 1).Expiring(-1), c.Latch("x", 1).Expiring(time.Millisecond), c.Latch("x", 1).Expiring(driver.MaxTTL + 1),
@@ -274,7 +275,7 @@ func TestLatchErrors(t *testing.T) {
 				t.Errorf("%s: %v does not name the cause", what, err)
 			}
 		})
-		if n := f.calls.Load() - calls; n != 0 {
+		if n := f.Calls.Load() - calls; n != 0 {
 			t.Errorf("%d calls of the store before the arguments were checked", n)
 		}
 
@@ -318,9 +319,9 @@ func TestLatchErrors(t *testing.T) {
 			t.Errorf("Wait: %v", err)
 		}
 
-		f.set(func() { f.err = errNetwork })
+		f.Set(func() { f.Err = faultstore.ErrNetwork })
 		each(c.Latch("x", 7), ctx, func(what string, err error) {
-			is(errNetwork)(what, err)
+			is(faultstore.ErrNetwork)(what, err)
 			if !strings.Contains(fmt.Sprint(err), "gave up after 5 attempts") {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -328,25 +329,25 @@ func TestLatchErrors(t *testing.T) {
 		short, cancelShort := context.WithTimeout(ctx, 3*time.Second/2)
 		defer cancelShort()
 		err = c.Latch("x", 7).Wait(short)
-		is(errNetwork, context.DeadlineExceeded)("Wait without an engine", err)
+		is(faultstore.ErrNetwork, context.DeadlineExceeded)("Wait without an engine", err)
 		if !errors.As(err, &we) || we.Engine == nil || !strings.Contains(err.Error(), "while the engine failed") {
 			t.Errorf("Wait without an engine: %v", err)
 		}
-		f.set(func() { f.err = fmt.Errorf("records: %w", driver.ErrUnsupported) })
+		f.Set(func() { f.Err = fmt.Errorf("records: %w", driver.ErrUnsupported) })
 		each(c.Latch("x", 7), ctx, func(what string, err error) {
 			is(pawl.ErrUnsupported)(what, err)
 			if strings.Contains(fmt.Sprint(err), "gave up") {
 				t.Errorf("%s tried again: %v", what, err)
 			}
 		})
-		f.set(func() { f.err, f.down = nil, true })
+		f.Set(func() { f.Err, f.Down = nil, true })
 		hung, cancelHung := context.WithTimeout(ctx, time.Second)
 		defer cancelHung()
 		_, err = c.Latch("x", 7).CountDown(hung, "")
 		if !errors.As(err, &we) || we.Engine == nil {
 			t.Errorf("CountDown without an answer: %v", err)
 		}
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 
 		closing := pawl.New(store, nil)
 		done := in(func() error { return closing.Latch("x", 7).Wait(ctx) })
@@ -360,7 +361,7 @@ func TestLatchErrors(t *testing.T) {
 // Size tells an operator who does not know the count.
 func TestLatchSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New()}
+		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(2, pawl.ConstantBackoff(time.Second))})
 		size := func(want int64) {
 			t.Helper()
@@ -378,9 +379,9 @@ func TestLatchSize(t *testing.T) {
 		want(t, c.Once("x", time.Hour).Do(t.Context(), func(context.Context) error { return nil }), nil)
 		_, err = c.Latch("x", 1).Size(t.Context())
 		want(t, err, pawl.ErrMismatch)
-		f.set(func() { f.err = errNetwork })
+		f.Set(func() { f.Err = faultstore.ErrNetwork })
 		_, err = c.Latch("x", 1).Size(t.Context())
-		want(t, err, errNetwork)
+		want(t, err, faultstore.ErrNetwork)
 	})
 }
 

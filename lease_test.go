@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -38,12 +39,12 @@ func TestRenewalKeepsTheLock(t *testing.T) {
 func TestToldBeforeOthersHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		a, b := newClient(t, f, nil), newClient(t, store, nil)
 		l := lock(t, a.Mutex("x"))
 		ctx := l.Context(t.Context())
 		time.Sleep(time.Minute)
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		told := make(chan time.Time, 1)
 		go func() {
 			<-ctx.Done()
@@ -73,7 +74,7 @@ func TestToldBeforeOthersHold(t *testing.T) {
 		if next.Token() <= l.Token() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 		want(t, l.Unlock(t.Context()), pawl.ErrLost)
 		unlock(t, next)
 	})
@@ -100,28 +101,28 @@ func TestReleaseByOperator(t *testing.T) {
 func TestUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
 
 		// The reply is lost; the repeat finds nothing.
 		l := lock(t, c.Mutex("x"))
 		lose := true
-		f.set(func() {
-			f.after = func(op string) error {
+		f.Set(func() {
+			f.After = func(op string) error {
 				if op == "leave" && lose {
 					lose = false
-					return errNetwork
+					return faultstore.ErrNetwork
 				}
 				return nil
 			}
 		})
 		unlock(t, l)
-		f.set(func() { f.after = nil })
+		f.Set(func() { f.After = nil })
 
 		// The engine has forgotten it.
 		l = lock(t, c.Mutex("x"))
 		store.Break(t.Context(), "x")
-		f.set(func() { f.hook = nil })
+		f.Set(func() { f.Hook = nil })
 		want(t, l.Unlock(t.Context()), pawl.ErrLost)
 
 		// Under a context that is over.
@@ -137,13 +138,13 @@ func TestUnlock(t *testing.T) {
 
 		// The engine is away: bounded in time, done in the background.
 		l = lock(t, c.Mutex("x"))
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		start := time.Now()
 		unlock(t, l)
 		if d := time.Since(start); d > 3*time.Second {
 			t.Errorf("unlock took %v", d)
 		}
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 		time.Sleep(3 * time.Second)
 		if n := claims(t, store, "x"); n != 0 {
 			t.Errorf("%d claims 3 s after the engine came back", n)
@@ -154,7 +155,7 @@ func TestUnlock(t *testing.T) {
 // TestUsedTokensAreTold: the store must know what was used when a claim
 // leaves, or the next token may not be greater.
 func TestUsedTokensAreTold(t *testing.T) {
-	f := &faulty{Store: memstore.New()}
+	f := &faultstore.Store{Store: memstore.New()}
 	c := newClient(t, f, nil)
 	var highest int64
 	var wg sync.WaitGroup
@@ -172,7 +173,7 @@ func TestUsedTokensAreTold(t *testing.T) {
 	if highest <= held.Token() {
 		t.Fatalf("highest token %d, first %d", highest, held.Token())
 	}
-	if r := f.leaves[len(f.leaves)-1]; r.Used != highest {
+	if r := f.Leaves[len(f.Leaves)-1]; r.Used != highest {
 		t.Errorf("left with %d, used %d", r.Used, highest)
 	}
 }
@@ -389,14 +390,14 @@ func TestClose(t *testing.T) {
 
 func TestCloseTellsWhatItCouldNotRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New()}
+		f := &faultstore.Store{Store: memstore.New()}
 		c := pawl.New(f, nil)
 		lock(t, c.Mutex("stays"))
-		f.set(func() { f.err = errNetwork })
+		f.Set(func() { f.Err = faultstore.ErrNetwork })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := c.Close(ctx)
-		want(t, err, errNetwork)
+		want(t, err, faultstore.ErrNetwork)
 		if err == nil || !strings.Contains(err.Error(), `"stays"`) {
 			t.Errorf("%v does not name the lock", err)
 		}
@@ -472,4 +473,92 @@ func (c *counting) Renew(ctx context.Context, rs []driver.Ref, report func(int, 
 	c.calls.Add(1)
 	c.renewed.Add(int64(len(rs)))
 	c.Store.Renew(ctx, rs, report)
+}
+
+// Lock answers a lease that is over.
+func TestLockAnswersExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faultstore.Store{Store: memstore.New()}
+		c := newClient(t, f, &pawl.Options{TTL: 5 * time.Second})
+		f.Set(func() {
+			f.After = func(op string) error {
+				if op == "enter" {
+					time.Sleep(4990 * time.Millisecond)
+				}
+				return nil
+			}
+		})
+		l, err := c.Mutex("x").Lock(t.Context())
+		if err == nil {
+			if d := time.Until(l.Deadline()); d <= 0 {
+				t.Errorf("Lock answered a lease whose deadline was %v ago", -d)
+			}
+			l.Unlock(t.Context())
+		}
+	})
+}
+
+// Errors of Lock and the causes of contexts.
+func TestCauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		c := newClient(t, store, nil)
+		other := lock(t, c.Mutex("x"))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("too long"))
+		defer cancel()
+		_, err := c.Mutex("x").Lock(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v is not DeadlineExceeded", err)
+		}
+		l := lock(t, c.Mutex("y"))
+		got := make(chan error, 1)
+		go func() { _, err := c.Mutex("x").Lock(l.Context(t.Context())); got <- err }()
+		synctest.Wait()
+		unlock(t, l)
+		err = <-got
+		if errors.Is(err, pawl.ErrReleased) && !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock(x) was never granted, its error is ErrReleased, and not Canceled: %v", err)
+		}
+		unlock(t, other)
+	})
+}
+
+// Adopt in the same client, then HandOver: the adopted lease loses its notices.
+func TestUnregisterByID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		c := newClient(t, store, &pawl.Options{TTL: time.Hour})
+		l := lock(t, c.Mutex("x"))
+		ad, err := c.Mutex("x").Adopt(t.Context(), l.Claim())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.HandOver(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.Release(t.Context(), "x")
+		time.Sleep(time.Second)
+		if ad.Err() == nil {
+			t.Error("released by an operator, and not told at once")
+		}
+	})
+}
+
+// Deadline of a lease that is over.
+func TestDeadlineOfReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, memstore.New(), nil)
+		l := lock(t, c.Mutex("x"))
+		got := make(chan *pawl.Lease)
+		go func() { got <- lock(t, c.Mutex("x")) }()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		unlock(t, l)
+		next := <-got
+		time.Sleep(time.Hour)
+		if time.Until(l.Deadline()) > 0 {
+			t.Errorf("unlocked an hour ago, its deadline is in %v", time.Until(l.Deadline()))
+		}
+		unlock(t, next)
+	})
 }

@@ -179,3 +179,33 @@ func TestLockAllErrors(t *testing.T) {
 		isHeld(t, c, "0 a b c d z", false)
 	})
 }
+
+func TestLeaseSetEnds(t *testing.T) {
+	onBoth(t, func(t *testing.T, store driver.Store) {
+		c := pawl.New(store, nil)
+		s := lockAll(t, c, "a", "b")
+		other := newClient(t, store, nil)
+		l := lock(t, other.Mutex("d"))
+		waits := in(func() error {
+			_, err := c.LockAll(context.Background(), "c", "d")
+			return err
+		})
+		synctest.Wait()
+		want(t, c.Close(t.Context()), nil)
+		want(t, settled(t, waits, "LockAll while the client is closed"), pawl.ErrClosed)
+		want(t, s.Err(), pawl.ErrClosed)
+		want(t, s.Extend(t.Context(), 0), pawl.ErrClosed)
+		want(t, s.Unlock(t.Context()), pawl.ErrClosed)
+		want(t, s.Unlock(t.Context()), pawl.ErrReleased)
+		_, err := c.TryLockAll(t.Context(), "a")
+		want(t, err, pawl.ErrClosed)
+		isHeld(t, other, "a b c", false)
+
+		s = lockAll(t, other, "a", "b")
+		want(t, s.Extend(t.Context(), time.Millisecond), pawl.ErrInvalid)
+		want(t, s.Unlock(t.Context()), nil)
+		want(t, s.Extend(t.Context(), 0), pawl.ErrReleased)
+		want(t, s.Unlock(t.Context()), pawl.ErrReleased)
+		unlock(t, l)
+	})
+}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
+	"github.com/pawl-go/pawl/internal/simtest"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -39,15 +41,15 @@ func TestLockAllSimulation(t *testing.T) {
 func simulateSets(t *testing.T, seed uint64, view func(*memstore.Store) driver.Store) {
 	const clients, users, names = 6, 3, 5
 	store := memstore.New()
-	w := newWitness(t)
+	w := simtest.NewWitness(t)
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer stop()
-	var nets []*faulty
+	var nets []*faultstore.Store
 	var all []*pawl.Client
 	var work sync.WaitGroup
 	sets := make([]int, clients)
 	for i := range clients {
-		f := &faulty{Store: view(store), rand: rand.New(rand.NewPCG(seed, uint64(i))), rate: 0.05, delay: 200 * time.Millisecond}
+		f := &faultstore.Store{Store: view(store), Rand: rand.New(rand.NewPCG(seed, uint64(i))), Rate: 0.05, Delay: 200 * time.Millisecond}
 		c := pawl.New(f, &pawl.Options{TTL: 5 * time.Second, NoRenewal: i == 4})
 		nets, all = append(nets, f), append(all, c)
 		var mu sync.Mutex
@@ -56,7 +58,7 @@ func simulateSets(t *testing.T, seed uint64, view func(*memstore.Store) driver.S
 			work.Go(func() {
 				for ctx.Err() == nil {
 					if r.IntN(4) == 0 {
-						use(ctx, w, c.Mutex(fmt.Sprint("lock ", r.IntN(names))), r)
+						simtest.Use(ctx, w, c.Mutex(fmt.Sprint("lock ", r.IntN(names))), r)
 					} else if useSet(ctx, w, c, r, names) {
 						mu.Lock()
 						sets[i]++
@@ -66,20 +68,20 @@ func simulateSets(t *testing.T, seed uint64, view func(*memstore.Store) driver.S
 				}
 			})
 		}
-		work.Go(func() { f.outages(ctx, rand.New(rand.NewPCG(seed, uint64(5000+i))), 5*time.Minute) })
+		work.Go(func() { f.Outages(ctx, rand.New(rand.NewPCG(seed, uint64(5000+i))), 5*time.Minute) })
 	}
 	work.Wait()
-	settle(t, store, nets, all)
+	simtest.Settle(t, store, nets, all)
 	for i, n := range sets {
 		if n < 20 {
 			t.Errorf("client %d had %d sets in half an hour: it starves", i, n)
 		}
 	}
-	t.Logf("sets: %v, grants: %d", sets, w.grants)
+	t.Logf("sets: %v, grants: %d", sets, w.Grants)
 }
 
 // useSet holds several locks once.
-func useSet(ctx context.Context, w *witness, c *pawl.Client, r *rand.Rand, names int) bool {
+func useSet(ctx context.Context, w *simtest.Witness, c *pawl.Client, r *rand.Rand, names int) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.Int64N(int64(2*time.Minute))))
 	defer cancel()
 	var set []string
@@ -95,7 +97,7 @@ func useSet(ctx context.Context, w *witness, c *pawl.Client, r *rand.Rand, names
 		return false
 	}
 	for _, name := range s.Names() {
-		w.holds(s, name, s.Token(name))
+		w.Holds(s, name, s.Token(name))
 	}
 	d := time.Duration(r.Int64N(int64(2 * time.Second)))
 	if r.IntN(20) == 0 {
@@ -110,11 +112,11 @@ func useSet(ctx context.Context, w *witness, c *pawl.Client, r *rand.Rand, names
 		time.Sleep(time.Minute)
 	}
 	for _, name := range s.Names() {
-		w.frees(s, name)
+		w.Frees(s, name)
 	}
 	before := s.Err()
 	if err := s.Unlock(ctx); before != nil && !errors.Is(err, pawl.ErrLost) {
-		w.t.Errorf("unlock of a set that ended with %v: %v", before, err)
+		w.Errorf("unlock of a set that ended with %v: %v", before, err)
 	}
 	return true
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -27,7 +28,7 @@ func onBoth(t *testing.T, f func(t *testing.T, s driver.Store)) {
 	for name, s := range map[string]func() driver.Store{
 		"in one step":     func() driver.Store { return memstore.New() },
 		"one by one":      func() driver.Store { return plain{memstore.New()} },
-		"found to be not": func() driver.Store { return &faulty{Store: plain{memstore.New()}} },
+		"found to be not": func() driver.Store { return &faultstore.Store{Store: plain{memstore.New()}} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { f(t, s()) })
@@ -118,7 +119,7 @@ func TestLockAll(t *testing.T) {
 func TestLockAllInOneStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
-		f := &faulty{Store: memstore.New(), hook: func(op string) error {
+		f := &faultstore.Store{Store: memstore.New(), Hook: func(op string) error {
 			if strings.HasPrefix(op, "enter") {
 				calls.Add(1)
 			}
@@ -315,11 +316,11 @@ func TestLockAllUnlocksAfterALoss(t *testing.T) {
 func TestLockAllCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		c, other := newClient(t, f, nil), newClient(t, store, nil)
 		s := lockAll(t, c, "a", "b", "c")
 		time.Sleep(time.Minute)
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		ends := s.Deadline()
 		ctx := s.Context(t.Context())
 		lock(t, other.Mutex("b"))
@@ -327,7 +328,7 @@ func TestLockAllCutOff(t *testing.T) {
 		if now := time.Now(); !now.After(ends) || now.After(ends.Add(15*time.Second)) {
 			t.Errorf("another holds %v after the deadline", now.Sub(ends))
 		}
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 		time.Sleep(time.Minute)
 		isHeld(t, other, "a c", false)
 		want(t, s.Unlock(t.Context()), pawl.ErrLost)
@@ -369,14 +370,14 @@ func TestLockAllPartLost(t *testing.T) {
 func TestLockAllLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		c, other := newClient(t, f, nil), newClient(t, store, nil)
 		var once atomic.Bool
 		once.Store(true)
-		f.set(func() {
-			f.after = func(op string) error {
+		f.Set(func() {
+			f.After = func(op string) error {
 				if op == "enter all" && once.Swap(false) {
-					return errNetwork
+					return faultstore.ErrNetwork
 				}
 				return nil
 			}
@@ -397,11 +398,11 @@ func TestLockAllLostReply(t *testing.T) {
 
 		once.Store(true)
 		_, err := c.TryLockAll(t.Context(), "a", "b", "c")
-		want(t, err, errNetwork)
+		want(t, err, faultstore.ErrNetwork)
 		time.Sleep(time.Second)
 		isHeld(t, other, "a b c", false)
 
-		f.set(func() { f.after, f.down = nil, true })
+		f.Set(func() { f.After, f.Down = nil, true })
 		names := make([]string, 100)
 		for i := range names {
 			names[i] = fmt.Sprint(i)
@@ -417,7 +418,7 @@ func TestLockAllLostReply(t *testing.T) {
 		if d := time.Since(began); d > 2*time.Second {
 			t.Errorf("it took %v", d)
 		}
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 		time.Sleep(time.Minute)
 	})
 }
@@ -467,5 +468,30 @@ func TestLockAllNoDeadlock(t *testing.T) {
 			t.Errorf("turns: %v", turns)
 		}
 		t.Logf("turns: %v", turns)
+	})
+}
+
+// The time is up while a part is lost again and again: the error says both.
+func TestLockAllTimeUpAfterALoss(t *testing.T) {
+	onBoth(t, func(t *testing.T, store driver.Store) {
+		c, other := newClient(t, store, nil), newClient(t, store, nil)
+		l := lock(t, other.Mutex("b"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		done := in(func() error {
+			_, err := c.LockAll(ctx, "a", "b")
+			return err
+		})
+		for ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+			other.Release(t.Context(), "a")
+		}
+		err := <-done
+		want(t, err, context.DeadlineExceeded)
+		if _, ok := errors.AsType[*pawl.WaitError](err); !ok {
+			t.Errorf("the error is %v", err)
+		}
+		isHeld(t, other, "a", false)
+		unlock(t, l)
 	})
 }

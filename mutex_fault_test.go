@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -20,13 +21,13 @@ import (
 func TestGivingUpWhileCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
 		var late sync.WaitGroup
-		f.set(func() {
-			f.hook = func(op string) error {
+		f.Set(func() {
+			f.Hook = func(op string) error {
 				if op == "enter" {
-					id := f.last()
+					id := f.Last()
 					late.Go(func() {
 						time.Sleep(3 * time.Second)
 						store.Enter(context.Background(), driver.Claim{Name: "x", ID: id, Units: 1, Limit: 1, TTL: pawl.DefaultTTL})
@@ -54,10 +55,10 @@ func TestGivingUpWhileCutOff(t *testing.T) {
 
 func TestEngineAwayIsNotBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New(), err: errNetwork}
+		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
 		var retries atomic.Int64
 		c := newClient(t, f, &pawl.Options{Observer: func(e pawl.Event) {
-			if e.Kind == pawl.Retrying && errors.Is(e.Err, errNetwork) {
+			if e.Kind == pawl.Retrying && errors.Is(e.Err, faultstore.ErrNetwork) {
 				retries.Add(1)
 			}
 		}})
@@ -65,12 +66,12 @@ func TestEngineAwayIsNotBusy(t *testing.T) {
 		defer cancel()
 		_, err := c.Mutex("x").Lock(ctx)
 		want(t, err, context.DeadlineExceeded)
-		want(t, err, errNetwork)
+		want(t, err, faultstore.ErrNetwork)
 		if n := retries.Load(); n < 5 {
 			t.Errorf("%d retries in 10 s", n)
 		}
 		_, err = c.Mutex("x").TryLock(t.Context())
-		want(t, err, errNetwork)
+		want(t, err, faultstore.ErrNetwork)
 		if errors.Is(err, pawl.ErrHeld) {
 			t.Errorf("%v says busy", err)
 		}
@@ -78,7 +79,7 @@ func TestEngineAwayIsNotBusy(t *testing.T) {
 		// It comes back while somebody waits.
 		go func() {
 			time.Sleep(5 * time.Second)
-			f.set(func() { f.err = nil })
+			f.Set(func() { f.Err = nil })
 		}()
 		unlock(t, lock(t, c.Mutex("x")))
 	})
@@ -86,11 +87,11 @@ func TestEngineAwayIsNotBusy(t *testing.T) {
 
 func TestPermanentErrorsReturnAtOnce(t *testing.T) {
 	password := errors.New("WRONGPASS")
-	f := &faulty{Store: memstore.New(), err: driver.Permanent(password)}
+	f := &faultstore.Store{Store: memstore.New(), Err: driver.Permanent(password)}
 	c := newClient(t, f, nil)
 	_, err := c.Mutex("x").Lock(t.Context())
 	want(t, err, password)
-	f.set(func() { f.err = nil })
+	f.Set(func() { f.Err = nil })
 
 	l := lock(t, c.Mutex("x"))
 	_, err = f.Store.Enter(t.Context(), driver.Claim{Name: "x", ID: driver.NewID(), Units: 1, Limit: 3, TTL: time.Second})
@@ -103,11 +104,11 @@ func TestPermanentErrorsReturnAtOnce(t *testing.T) {
 
 func TestBackoffLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New(), err: errNetwork}
+		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
 		var seen []int
 		b := pawl.LimitBackoff(4, func(attempt int, err error) (time.Duration, bool) {
 			seen = append(seen, attempt)
-			if !errors.Is(err, errNetwork) {
+			if !errors.Is(err, faultstore.ErrNetwork) {
 				t.Errorf("backoff saw %v", err)
 			}
 			return pawl.ConstantBackoff(time.Second)(attempt, err)
@@ -115,7 +116,7 @@ func TestBackoffLimit(t *testing.T) {
 		c := newClient(t, f, &pawl.Options{Backoff: b})
 		start := time.Now()
 		_, err := c.Mutex("x").Lock(t.Context())
-		want(t, err, errNetwork)
+		want(t, err, faultstore.ErrNetwork)
 		if d := time.Since(start); d != 3*time.Second || len(seen) != 3 {
 			t.Errorf("gave up after %v, attempts %v", d, seen)
 		}
@@ -138,7 +139,7 @@ func TestOldNews(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
-				f := &faulty{Store: store, lag: time.Minute}
+				f := &faultstore.Store{Store: store, Lag: time.Minute}
 				a, b, c := newClient(t, store, nil), newClient(t, f, nil), newClient(t, store, nil)
 				held := lock(t, a.Mutex("x"))
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -149,15 +150,15 @@ func TestOldNews(t *testing.T) {
 					got <- l
 				}()
 				synctest.Wait()
-				f.set(func() { f.down = true })
+				f.Set(func() { f.Down = true })
 				unlock(t, held) // b is granted, and does not know
 				next := lock(t, c.Mutex("x"))
-				defer time.AfterFunc(heal, func() { f.set(func() { f.down = false }) }).Stop()
+				defer time.AfterFunc(heal, func() { f.Set(func() { f.Down = false }) }).Stop()
 				if l := <-got; l != nil {
 					t.Errorf("b believes that it holds, with token %d; c holds with %d", l.Token(), next.Token())
 				}
 				unlock(t, next)
-				f.set(func() { f.down, f.lag = false, 0 })
+				f.Set(func() { f.Down, f.Lag = false, 0 })
 			})
 		})
 	}
@@ -168,7 +169,7 @@ func TestOldNews(t *testing.T) {
 func TestLostWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store, lag: time.Hour}
+		f := &faultstore.Store{Store: store, Lag: time.Hour}
 		a, b := newClient(t, store, nil), newClient(t, f, &pawl.Options{TTL: 24 * time.Hour})
 		held := lock(t, a.Mutex("x"))
 		time.AfterFunc(time.Minute, func() { unlock(t, held) })
@@ -184,14 +185,14 @@ func TestLostWakeUp(t *testing.T) {
 // TestEngineDiesUnderAWaiter: a waiter that stands in the queue already is told
 // when the engine goes, as one is that comes then.
 func TestEngineDiesUnderAWaiter(t *testing.T) {
-	for name, fail := range map[string]func(*faulty){
-		"refuses": func(f *faulty) { f.renewErr = errNetwork },
-		"silent":  func(f *faulty) { f.down = true },
+	for name, fail := range map[string]func(*faultstore.Store){
+		"refuses": func(f *faultstore.Store) { f.RenewErr = faultstore.ErrNetwork },
+		"silent":  func(f *faultstore.Store) { f.Down = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
-				f := &faulty{Store: store}
+				f := &faultstore.Store{Store: store}
 				var retries atomic.Int64
 				other := newClient(t, store, nil)
 				c := pawl.New(f, &pawl.Options{
@@ -203,7 +204,7 @@ func TestEngineDiesUnderAWaiter(t *testing.T) {
 					},
 				})
 				l := lock(t, other.Mutex("x"))
-				time.AfterFunc(10*time.Second, func() { f.set(func() { fail(f) }) })
+				time.AfterFunc(10*time.Second, func() { f.Set(func() { fail(f) }) })
 				start := time.Now()
 				_, err := c.Mutex("x").Lock(context.Background())
 				if err == nil || !strings.Contains(err.Error(), "gave up after 3 attempts") {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -22,8 +23,8 @@ func newClient(t *testing.T, s driver.Store, o *pawl.Options) *pawl.Client {
 		if err := c.Close(context.Background()); err != nil {
 			t.Errorf("close: %v", err)
 		}
-		if f, ok := s.(*faulty); ok {
-			f.late.Wait() // Close may be repeated by the network, too
+		if f, ok := s.(*faultstore.Store); ok {
+			f.Late.Wait() // Close may be repeated by the network, too
 		}
 	})
 	return c
@@ -170,10 +171,10 @@ func TestTurns(t *testing.T) {
 
 // TestPassWithoutIO: the hand-over inside a process sends nothing.
 func TestPassWithoutIO(t *testing.T) {
-	store := &faulty{Store: memstore.New()}
+	store := &faultstore.Store{Store: memstore.New()}
 	c := newClient(t, store, nil)
 	held := lock(t, c.Mutex("x"))
-	before := store.calls.Load()
+	before := store.Calls.Load()
 	var wg sync.WaitGroup
 	var left atomic.Int64 // of all: nobody is alone at the end, however late
 	left.Store(8000)
@@ -188,7 +189,7 @@ func TestPassWithoutIO(t *testing.T) {
 	unlock(t, held)
 	wg.Wait()
 	// The queue may run empty near the end, and then claims come and go.
-	if n := store.calls.Load() - before; n > 200 {
+	if n := store.Calls.Load() - before; n > 200 {
 		t.Errorf("%d calls for 8000 hand-overs", n)
 	}
 }
@@ -244,7 +245,7 @@ func TestGivingUpLeavesNothing(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	f := &faulty{Store: memstore.New()}
+	f := &faultstore.Store{Store: memstore.New()}
 	c := newClient(t, f, nil)
 	for _, m := range []*pawl.Mutex{
 		c.Mutex(""),
@@ -271,7 +272,7 @@ func TestBadInput(t *testing.T) {
 	cancel()
 	_, err = c.Mutex("x").Lock(ctx)
 	want(t, err, context.Canceled)
-	if n := f.calls.Load(); n != 0 {
+	if n := f.Calls.Load(); n != 0 {
 		t.Errorf("%d calls reached the store", n)
 	}
 }
@@ -306,7 +307,7 @@ func TestDo(t *testing.T) {
 func TestWaitError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		var kinds []string // by one goroutine, until Close
 		c := pawl.New(f, &pawl.Options{Observer: func(e pawl.Event) {
 			if len(kinds) == 0 || kinds[len(kinds)-1] != e.Kind.String() {
@@ -316,20 +317,20 @@ func TestWaitError(t *testing.T) {
 		l := lock(t, newClient(t, store, nil).Mutex("x"))
 		for _, broken := range []bool{false, true} {
 			if broken {
-				time.AfterFunc(10*time.Second, func() { f.set(func() { f.renewErr = errNetwork }) })
-				time.AfterFunc(20*time.Second, func() { f.set(func() { f.renewErr = nil }) })
-				time.AfterFunc(40*time.Second, func() { f.set(func() { f.renewErr = errNetwork }) })
+				time.AfterFunc(10*time.Second, func() { f.Set(func() { f.RenewErr = faultstore.ErrNetwork }) })
+				time.AfterFunc(20*time.Second, func() { f.Set(func() { f.RenewErr = nil }) })
+				time.AfterFunc(40*time.Second, func() { f.Set(func() { f.RenewErr = faultstore.ErrNetwork }) })
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			_, err := c.Mutex("x").Lock(ctx)
 			cancel()
 			want(t, err, context.DeadlineExceeded)
 			var w *pawl.WaitError
-			if !errors.As(err, &w) || w.Name != "x" || errors.Is(w.Engine, errNetwork) != broken {
+			if !errors.As(err, &w) || w.Name != "x" || errors.Is(w.Engine, faultstore.ErrNetwork) != broken {
 				t.Errorf("broken %v: %v", broken, err)
 			}
 		}
-		f.set(func() { f.renewErr = nil })
+		f.Set(func() { f.RenewErr = nil })
 		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -12,35 +12,15 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
+	"github.com/pawl-go/pawl/internal/simtest"
 	"github.com/pawl-go/pawl/memstore"
 )
-
-// swaps makes the network do something at the n-th CompareAndSwap, from 1.
-func (f *faulty) swaps(n int, before, after func() error) {
-	count := 0
-	f.set(func() {
-		f.hook = func(op string) error {
-			if op != "swap" {
-				return nil
-			}
-			if count++; count == n && before != nil {
-				return before()
-			}
-			return nil
-		}
-		f.after = func(op string) error {
-			if op == "swap" && count == n && after != nil {
-				return after()
-			}
-			return nil
-		}
-	})
-}
 
 // The first write begins the run, the second one tells of its success. Each
 // request or reply may be lost: it is run once.
 func TestOnceLostMessages(t *testing.T) {
-	lost := func() error { return errNetwork }
+	lost := func() error { return faultstore.ErrNetwork }
 	silent := func() error {
 		time.Sleep(10 * time.Second)
 		return context.DeadlineExceeded
@@ -59,9 +39,9 @@ func TestOnceLostMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
-				f := &faulty{Store: store}
+				f := &faultstore.Store{Store: store}
 				once := newClient(t, f, nil).Once("x", time.Hour)
-				f.swaps(tt.n, tt.before, tt.after)
+				f.Swaps(tt.n, tt.before, tt.after)
 				var paid counter
 				if err := once.Do(t.Context(), paid.run); err != nil || paid.runs != 1 {
 					t.Errorf("%d runs, %v", paid.runs, err)
@@ -75,15 +55,15 @@ func TestOnceLostMessages(t *testing.T) {
 
 // stranded runs it on a client that loses the engine meanwhile, and answers
 // what Do answers. restore is called when the run ends.
-func stranded(t *testing.T, f *faulty, c *pawl.Client, for_ time.Duration, restore bool) chan error {
+func stranded(t *testing.T, f *faultstore.Store, c *pawl.Client, for_ time.Duration, restore bool) chan error {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- c.Once("x", time.Hour).Do(t.Context(), func(ctx context.Context) error {
-			f.set(func() { f.down = true })
+			f.Set(func() { f.Down = true })
 			time.Sleep(for_)
 			want(t, context.Cause(ctx), pawl.ErrLost)
 			if restore {
-				f.set(func() { f.down = false })
+				f.Set(func() { f.Down = false })
 			}
 			return nil
 		})
@@ -96,7 +76,7 @@ func stranded(t *testing.T, f *faulty, c *pawl.Client, for_ time.Duration, resto
 func TestOnceLeaseLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		if err := <-stranded(t, f, newClient(t, f, nil), time.Minute, true); err != nil {
 			t.Error(err)
 		}
@@ -110,9 +90,9 @@ func TestOnceLostBeforeItBegan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
-				f := &faulty{Store: store}
+				f := &faultstore.Store{Store: store}
 				once := newClient(t, f, nil).Once("x", time.Hour)
-				f.swaps(1, nil, func() error {
+				f.Swaps(1, nil, func() error {
 					_, err := store.Break(t.Context(), "x")
 					time.Sleep(time.Second)
 					return err
@@ -145,7 +125,7 @@ func TestOnceUsurped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
-				f := &faulty{Store: store}
+				f := &faultstore.Store{Store: store}
 				ended := stranded(t, f, newClient(t, f, nil), time.Minute, true)
 				other := newClient(t, store, &pawl.Options{Label: "till 8"})
 				done := make(chan error, 1)
@@ -190,12 +170,12 @@ func TestOnceFailsAndLost(t *testing.T) {
 func TestOnceLateSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
-		f.swaps(2, func() error {
-			f.set(func() { f.down = true })
+		f.Swaps(2, func() error {
+			f.Set(func() { f.Down = true })
 			time.Sleep(time.Minute)
-			f.set(func() { f.down = false })
+			f.Set(func() { f.Down = false })
 			return nil
 		}, nil)
 		ended := make(chan error, 1)
@@ -228,24 +208,24 @@ func TestOnceUnknown(t *testing.T) {
 		before, after func() error
 		record        bool
 	}{
-		"not written": {2, func() error { return errNetwork }, nil, false},
-		"written":     {2, nil, func() error { return errNetwork }, true},
+		"not written": {2, func() error { return faultstore.ErrNetwork }, nil, false},
+		"written":     {2, nil, func() error { return faultstore.ErrNetwork }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
-				f := &faulty{Store: store}
+				f := &faultstore.Store{Store: store}
 				c := newClient(t, f, nil)
 				cut := func(hook func() error) func() error {
 					if hook == nil {
 						return nil
 					}
 					return func() error {
-						f.set(func() { f.down = true })
+						f.Set(func() { f.Down = true })
 						return hook()
 					}
 				}
-				f.swaps(tt.n, cut(tt.before), cut(tt.after))
+				f.Swaps(tt.n, cut(tt.before), cut(tt.after))
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				start := time.Now()
@@ -258,7 +238,7 @@ func TestOnceUnknown(t *testing.T) {
 				if d := time.Since(start); d < time.Minute || d > 90*time.Second {
 					t.Errorf("it took %v", d)
 				}
-				f.set(func() { f.down = false })
+				f.Set(func() { f.Down = false })
 				time.Sleep(time.Minute)
 				var paid counter
 				err = newClient(t, store, nil).Once("x", time.Hour).Do(t.Context(), paid.run)
@@ -275,8 +255,8 @@ func TestOnceUnknown(t *testing.T) {
 // The reply was lost, and the period is over when the engine can be asked again.
 func TestOnceUnknownAfterThePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New()}
-		f.swaps(2, nil, func() error {
+		f := &faultstore.Store{Store: memstore.New()}
+		f.Swaps(2, nil, func() error {
 			time.Sleep(10 * time.Second)
 			return context.DeadlineExceeded
 		})
@@ -289,13 +269,13 @@ func TestOnceUnknownAfterThePeriod(t *testing.T) {
 func TestOnceCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		dead := pawl.New(f, nil)
 		dies := make(chan struct{})
 		ended := make(chan error, 1)
 		go func() {
 			ended <- dead.Once("x", time.Hour).Do(t.Context(), func(ctx context.Context) error {
-				f.set(func() { f.down = true })
+				f.Set(func() { f.Down = true })
 				<-dies
 				return errDeclined
 			})
@@ -311,7 +291,7 @@ func TestOnceCrash(t *testing.T) {
 		}
 		close(dies)
 		<-ended
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 		dead.Close(t.Context())
 	})
 }
@@ -319,15 +299,15 @@ func TestOnceCrash(t *testing.T) {
 // Who is refused looks again: the holder may only look, too.
 func TestOnceTryBesideALook(t *testing.T) {
 	store := memstore.New()
-	f := &faulty{Store: store}
+	f := &faultstore.Store{Store: store}
 	a, b := newClient(t, f, nil), newClient(t, store, nil)
-	f.set(func() {
-		f.hook = func(op string) error {
+	f.Set(func() {
+		f.Hook = func(op string) error {
 			if op != "enter" {
 				return nil
 			}
 			// Another comes first, does it, and a third one holds the lock to look.
-			f.hook = nil
+			f.Hook = nil
 			if err := b.Once("x", time.Hour).Do(t.Context(), func(context.Context) error { return nil }); err != nil {
 				t.Error(err)
 			}
@@ -370,13 +350,13 @@ func simulateOnce(t *testing.T, seed uint64) {
 		running   = make(map[string]*pawl.Lease)
 	)
 	var work sync.WaitGroup
-	var nets []*faulty
+	var nets []*faultstore.Store
 	var all []*pawl.Client
 	ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 	defer stop()
 	for i := range clients {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
-		f := &faulty{Store: store, rand: r, rate: 0.1, delay: 200 * time.Millisecond}
+		f := &faultstore.Store{Store: store, Rand: r, Rate: 0.1, Delay: 200 * time.Millisecond}
 		c := pawl.New(f, &pawl.Options{TTL: 3 * time.Second})
 		nets, all = append(nets, f), append(all, c)
 		for u := range users {
@@ -427,10 +407,10 @@ func simulateOnce(t *testing.T, seed uint64) {
 				}
 			})
 		}
-		work.Go(func() { f.outages(ctx, rand.New(rand.NewPCG(seed, uint64(5000+i))), time.Minute) })
+		work.Go(func() { f.Outages(ctx, rand.New(rand.NewPCG(seed, uint64(5000+i))), time.Minute) })
 	}
 	work.Wait()
-	settle(t, store, nets, all)
+	simtest.Settle(t, store, nets, all)
 	total := 0
 	for i := range keys {
 		key := fmt.Sprint("payment ", i)

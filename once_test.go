@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -198,7 +199,7 @@ func TestOnceContext(t *testing.T) {
 }
 
 func TestOnceErrors(t *testing.T) {
-	f := &faulty{Store: memstore.New()}
+	f := &faultstore.Store{Store: memstore.New()}
 	c := newClient(t, f, nil)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -217,7 +218,7 @@ func TestOnceErrors(t *testing.T) {
 		want(t, tt.once.Do(tt.ctx, never(t)), tt.err)
 		want(t, tt.once.TryDo(tt.ctx, never(t)), tt.err)
 	}
-	if n := f.calls.Load(); n != 0 {
+	if n := f.Calls.Load(); n != 0 {
 		t.Errorf("%d calls reached the store", n)
 	}
 
@@ -230,8 +231,8 @@ func TestOnceErrors(t *testing.T) {
 		t.Error(err)
 	}
 
-	f.set(func() {
-		f.hook = func(op string) error {
+	f.Set(func() {
+		f.Hook = func(op string) error {
 			if op == "swap" {
 				return driver.ErrUnsupported
 			}
@@ -239,7 +240,7 @@ func TestOnceErrors(t *testing.T) {
 		}
 	})
 	want(t, c.Once("x", time.Hour).Do(t.Context(), never(t)), pawl.ErrUnsupported)
-	f.set(func() { f.hook = nil })
+	f.Set(func() { f.Hook = nil })
 	leftovers(t, f.Store, "x", false)
 
 	closed := pawl.New(f, nil)
@@ -251,21 +252,21 @@ func TestOnceErrors(t *testing.T) {
 
 func TestOnceWithoutAnEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New(), err: errNetwork}
+		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
 		once := newClient(t, f, nil).Once("x", time.Hour)
-		want(t, once.TryDo(t.Context(), never(t)), errNetwork)
+		want(t, once.TryDo(t.Context(), never(t)), faultstore.ErrNetwork)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		err := once.Do(ctx, never(t))
-		want(t, err, errNetwork)
+		want(t, err, faultstore.ErrNetwork)
 		want(t, err, context.DeadlineExceeded)
-		f.set(func() { f.err, f.down = nil, true })
+		f.Set(func() { f.Err, f.Down = nil, true })
 		start := time.Now()
 		want(t, once.TryDo(t.Context(), never(t)), context.DeadlineExceeded)
 		if d := time.Since(start); d > 15*time.Second {
 			t.Errorf("TryDo took %v", d)
 		}
-		time.AfterFunc(time.Minute, func() { f.set(func() { f.down = false }) })
+		time.AfterFunc(time.Minute, func() { f.Set(func() { f.Down = false }) })
 		var paid counter
 		if err := once.Do(t.Context(), paid.run); err != nil || paid.runs != 1 {
 			t.Errorf("the engine came back: %v", err)
@@ -277,7 +278,7 @@ func TestOnceWithoutAnEngine(t *testing.T) {
 // the run or after it.
 func TestOnceClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New(), err: errNetwork}
+		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
 		c := pawl.New(f, nil)
 		looks := in(func() error { return c.Once("x", time.Hour).Do(context.Background(), never(t)) })
 		time.Sleep(time.Minute)
@@ -285,11 +286,11 @@ func TestOnceClosed(t *testing.T) {
 		c.Close(t.Context())
 		want(t, settled(t, looks, "Do"), pawl.ErrClosed)
 
-		f.set(func() { f.err = nil })
+		f.Set(func() { f.Err = nil })
 		c = pawl.New(f, nil)
 		finishes := in(func() error {
 			return c.Once("x", time.Hour).Do(context.Background(), func(context.Context) error {
-				f.set(func() { f.err = errNetwork })
+				f.Set(func() { f.Err = faultstore.ErrNetwork })
 				return nil
 			})
 		})
@@ -325,11 +326,11 @@ func TestOnceClosedWhileItRuns(t *testing.T) {
 
 // Its context ends when the run is on record, and before f is called.
 func TestOnceOverBeforeItBegan(t *testing.T) {
-	f := &faulty{Store: memstore.New()}
+	f := &faultstore.Store{Store: memstore.New()}
 	c := newClient(t, f, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	f.set(func() {
-		f.after = func(op string) error {
+	f.Set(func() {
+		f.After = func(op string) error {
 			if op == "swap" {
 				cancel()
 			}
@@ -341,7 +342,7 @@ func TestOnceOverBeforeItBegan(t *testing.T) {
 	if !strings.Contains(err.Error(), `do once "x"`) {
 		t.Errorf("%v does not say what was tried", err)
 	}
-	f.set(func() { f.after = nil })
+	f.Set(func() { f.After = nil })
 	var paid counter
 	if err := c.Once("x", time.Hour).Do(t.Context(), paid.run); err != nil || paid.runs != 1 {
 		t.Errorf("the next: %v", err)
@@ -352,8 +353,8 @@ func TestOnceOverBeforeItBegan(t *testing.T) {
 // put that on record.
 func TestOnceSucceedsAfterItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New()}
-		f.swaps(2, func() error { return errNetwork }, nil)
+		f := &faultstore.Store{Store: memstore.New()}
+		f.Swaps(2, func() error { return faultstore.ErrNetwork }, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		want(t, newClient(t, f, nil).Once("x", time.Hour).Do(ctx, func(context.Context) error {
 			cancel()
@@ -361,4 +362,49 @@ func TestOnceSucceedsAfterItsContext(t *testing.T) {
 		}), nil)
 		want(t, newClient(t, f, nil).Once("x", time.Hour).Do(t.Context(), never(t)), pawl.ErrDone)
 	})
+}
+
+// MinHold kept those waiting who only wanted to hear that it was done, each for
+// all of it, and those who would have tried again.
+func TestOnceMinHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, memstore.New(), &pawl.Options{MinHold: time.Hour})
+		start := time.Now()
+		want(t, c.Once("x", time.Minute).Do(t.Context(), func(context.Context) error { return errDeclined }), errDeclined)
+		var callers sync.WaitGroup
+		for i := range 5 {
+			callers.Go(func() {
+				err := c.Once("x", time.Minute).Do(t.Context(), func(context.Context) error {
+					time.Sleep(time.Second)
+					return nil
+				})
+				if i == 0 && err != nil {
+					t.Error(err)
+				} else if i > 0 {
+					want(t, err, pawl.ErrDone)
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		callers.Wait()
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("the last has heard of it after %v", d)
+		}
+	})
+}
+
+// Between the look and the run somebody uses the key for something else.
+func TestOnceMismatchMeanwhile(t *testing.T) {
+	f := &faultstore.Store{Store: memstore.New()}
+	c := newClient(t, f, nil)
+	f.Set(func() {
+		f.Hook = func(op string) error {
+			if op == "enter" {
+				f.Store.CompareAndSwap(context.Background(), driver.Record{Name: "x", Value: []byte(`{"kind":"latch","format":1,"data":{}}`)})
+			}
+			return nil
+		}
+	})
+	want(t, c.Once("x", time.Hour).Do(t.Context(), never(t)), pawl.ErrMismatch)
+	leftovers(t, f.Store, "x", true)
 }

@@ -2,6 +2,7 @@ package pawl_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -26,7 +28,7 @@ func (s *late) Resize(ctx context.Context, r driver.Ref, units int64) (driver.St
 	lose := s.lose
 	s.mu.Unlock()
 	if lose {
-		return driver.Status{}, errNetwork
+		return driver.Status{}, faultstore.ErrNetwork
 	}
 	return s.Store.Resize(ctx, r, units)
 }
@@ -104,5 +106,41 @@ func TestLateResize(t *testing.T) {
 			t.Error(err)
 		}
 		unlock(t, l)
+	})
+}
+
+// Resize answers what it never should.
+type oddResize struct {
+	driver.Store
+	driver.Status
+}
+
+func (s oddResize) Resize(context.Context, driver.Ref, int64) (driver.Status, error) {
+	return s.Status, nil
+}
+
+// The error of such an answer was "%!w(<nil>)".
+func TestOddResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, st := range []driver.Status{{State: driver.Waiting}, {State: driver.Holding, Token: 1 << 62}} {
+			c := newClient(t, oddResize{memstore.New(), st}, nil)
+			l, err := c.RWMutex("x").Lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Downgrade(t.Context()); err == nil || !strings.Contains(err.Error(), st.State.String()) {
+				t.Errorf("downgrade, answered with %+v: %v", st, err)
+			}
+			l.Unlock(t.Context())
+		}
+		c := newClient(t, oddResize{memstore.New(), driver.Status{State: driver.Holding}}, nil)
+		l, err := c.RWMutex("x").RLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.TryUpgrade(t.Context()); err == nil || !strings.Contains(err.Error(), "token 0") {
+			t.Errorf("upgrade: %v", err)
+		}
+		l.Unlock(t.Context())
 	})
 }

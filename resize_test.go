@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -171,9 +172,9 @@ func TestUpgradePassesWriters(t *testing.T) {
 
 func TestResizeNotAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: memstore.New()}
+		store := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, store, &pawl.Options{Reentrant: true})
-		resized := store.count("resize")
+		resized := store.Count("resize")
 		mutex := lock(t, c.Mutex("m"))
 		permit, err := c.Semaphore("s", 1<<30).Acquire(t.Context(), 1<<30)
 		if err != nil {
@@ -221,10 +222,10 @@ func TestResizeNotAllowed(t *testing.T) {
 // An engine that cannot do it: the lease is what it was.
 func TestResizeUnsupported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: memstore.New()}
+		store := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, store, nil)
-		store.set(func() {
-			store.hook = func(op string) error {
+		store.Set(func() {
+			store.Hook = func(op string) error {
 				if op == "resize" {
 					return driver.ErrUnsupported
 				}
@@ -237,10 +238,10 @@ func TestResizeUnsupported(t *testing.T) {
 		go func() { next <- wlock(t, c.RWMutex("x")) }()
 		synctest.Wait()
 		time.Sleep(time.Millisecond) // tokens keep to the clock
-		before := store.calls.Load()
+		before := store.Calls.Load()
 		unlock(t, w)
 		w = <-next
-		if n := store.calls.Load() - before; n > 0 {
+		if n := store.Calls.Load() - before; n > 0 {
 			t.Errorf("%d requests: the lock is not passed on any longer", n)
 		}
 		unlock(t, w)
@@ -258,16 +259,16 @@ func TestResizeUnsupported(t *testing.T) {
 // A reply is lost: the request is repeated, and the outcome is one.
 func TestResizeReplyLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: memstore.New()}
+		store := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, store, nil)
 		for _, lost := range []int64{1, 3} {
 			l := rlock(t, c.RWMutex("x"))
 			token := l.Token()
 			var n atomic.Int64
-			store.set(func() {
-				store.after = func(op string) error {
+			store.Set(func() {
+				store.After = func(op string) error {
 					if op == "resize" && n.Add(1) <= lost {
-						return errNetwork
+						return faultstore.ErrNetwork
 					}
 					return nil
 				}
@@ -287,7 +288,7 @@ func TestResizeReplyLost(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			unlock(t, l)
-			store.set(func() { store.after = nil })
+			store.Set(func() { store.After = nil })
 		}
 	})
 }
@@ -297,22 +298,22 @@ func TestResizeReplyLost(t *testing.T) {
 func TestUpgradeUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		a, b := newClient(t, f, nil), newClient(t, store, nil)
 		l := rlock(t, a.RWMutex("x"))
 		ctx := l.Context(t.Context())
 		token := l.Token()
-		f.set(func() {
-			f.after = func(op string) error {
+		f.Set(func() {
+			f.After = func(op string) error {
 				if op == "resize" {
-					return errNetwork
+					return faultstore.ErrNetwork
 				}
 				return nil
 			}
 		})
 		start := time.Now()
 		err := l.TryUpgrade(t.Context())
-		want(t, err, errNetwork)
+		want(t, err, faultstore.ErrNetwork)
 		want(t, err, context.DeadlineExceeded)
 		if d := time.Since(start); d > 11*time.Second {
 			t.Errorf("it took %v", d)
@@ -328,7 +329,7 @@ func TestUpgradeUnanswered(t *testing.T) {
 			go func() { readers <- rlock(t, c.RWMutex("x")) }()
 		}
 		time.Sleep(time.Minute)
-		f.set(func() { f.after = nil })
+		f.Set(func() { f.After = nil })
 		start = time.Now()
 		first, second := <-readers, <-readers
 		if d := time.Since(start); d > 3*time.Second {
@@ -351,16 +352,16 @@ func TestUpgradeUnanswered(t *testing.T) {
 func TestDowngradeUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		a, b := newClient(t, f, nil), newClient(t, store, nil)
 		w := wlock(t, a.RWMutex("x"))
 		writer := make(chan *pawl.Lease, 1)
 		go func() { writer <- wlock(t, a.RWMutex("x")) }()
 		synctest.Wait()
-		f.set(func() {
-			f.hook = func(op string) error {
+		f.Set(func() {
+			f.Hook = func(op string) error {
 				if op == "resize" {
-					return errNetwork
+					return faultstore.ErrNetwork
 				}
 				return nil
 			}
@@ -368,11 +369,11 @@ func TestDowngradeUnanswered(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := w.Downgrade(ctx)
-		want(t, err, errNetwork)
+		want(t, err, faultstore.ErrNetwork)
 		want(t, err, context.DeadlineExceeded)
 		_, err = a.With(pawl.Options{Reentrant: true}).RWMutex("x").Lock(w.Context(t.Context()))
 		want(t, err, pawl.ErrDeadlock)
-		f.set(func() { f.hook = nil })
+		f.Set(func() { f.Hook = nil })
 		time.Sleep(2 * time.Second)
 		if n := len(writer); n > 0 {
 			t.Error("a writer beside one that reads now")
@@ -419,7 +420,7 @@ func TestResizeOfALostLease(t *testing.T) {
 func TestWhileUpgrading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		a, b := newClient(t, f, nil), newClient(t, store, nil)
 		slow := func(op string) error {
 			if op == "resize" {
@@ -428,7 +429,7 @@ func TestWhileUpgrading(t *testing.T) {
 			return nil
 		}
 		l := rlock(t, a.RWMutex("x"))
-		f.set(func() { f.after = slow })
+		f.Set(func() { f.After = slow })
 		done := make(chan error)
 		go func() { done <- l.TryUpgrade(t.Context()) }()
 		synctest.Wait()
@@ -462,7 +463,7 @@ func TestWhileUpgrading(t *testing.T) {
 			unlock(t, l)
 		}
 
-		f.set(func() { f.after, f.hook = nil, slow })
+		f.Set(func() { f.After, f.Hook = nil, slow })
 		l = rlock(t, a.RWMutex("x"))
 		go func() { done <- l.TryUpgrade(t.Context()) }()
 		synctest.Wait()
@@ -472,7 +473,7 @@ func TestWhileUpgrading(t *testing.T) {
 			t.Errorf("Unlock took %v", d)
 		}
 		want(t, <-done, pawl.ErrReleased)
-		f.set(func() { f.hook = nil })
+		f.Set(func() { f.Hook = nil })
 		unlock(t, wlock(t, b.RWMutex("x")))
 	})
 }

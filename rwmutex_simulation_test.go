@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/faultstore"
+	"github.com/pawl-go/pawl/internal/simtest"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -129,13 +131,13 @@ func simulateRW(t *testing.T, seed uint64) {
 	)
 	store := memstore.New()
 	w := &rwWitness{t: t, readers: make(map[*pawl.Lease]bool)}
-	nets := make([]*faulty, clients)
+	nets := make([]*faultstore.Store, clients)
 	var all []*pawl.Client
 	ctx, stop := context.WithTimeout(t.Context(), span)
 	defer stop()
 	var work sync.WaitGroup
 	for i := range clients {
-		f := &faulty{Store: store, rand: rand.New(rand.NewPCG(seed, uint64(i))), rate: 0.05, delay: 200 * time.Millisecond}
+		f := &faultstore.Store{Store: store, Rand: rand.New(rand.NewPCG(seed, uint64(i))), Rate: 0.05, Delay: 200 * time.Millisecond}
 		nets[i] = f
 		c := pawl.New(f, &pawl.Options{TTL: 5 * time.Second, NoRenewal: i == clients-1})
 		all = append(all, c)
@@ -152,10 +154,10 @@ func simulateRW(t *testing.T, seed uint64) {
 				}
 			})
 		}
-		work.Go(func() { f.outages(ctx, rand.New(rand.NewPCG(seed, uint64(5000+i))), 5*time.Minute) })
+		work.Go(func() { f.Outages(ctx, rand.New(rand.NewPCG(seed, uint64(5000+i))), 5*time.Minute) })
 	}
 	work.Wait()
-	settle(t, store, nets, all)
+	simtest.Settle(t, store, nets, all)
 	if w.reads < 1000 || w.writes < 200 || w.changes < 50 {
 		t.Errorf("%d reads, %d writes, %d changes in %v: somebody waits for the dead", w.reads, w.writes, w.changes, span)
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -30,20 +30,6 @@ func wlock(t *testing.T, m *pawl.RWMutex) *pawl.Lease {
 		t.Fatal(err)
 	}
 	return l
-}
-
-// count counts the requests of a kind that reach the store.
-func (f *faulty) count(op string) *atomic.Int64 {
-	n := new(atomic.Int64)
-	f.set(func() {
-		f.hook = func(o string) error {
-			if o == op {
-				n.Add(1)
-			}
-			return nil
-		}
-	})
-	return n
 }
 
 // Readers come and go and overlap without end, in the writer's own process or
@@ -323,4 +309,18 @@ func TestReadersSeeWholeValues(t *testing.T) {
 	if left != 600 || right != 600 {
 		t.Errorf("%d and %d, want 600", left, right)
 	}
+}
+
+// A reader's lease is left as it is.
+func TestDowngradeOfAReader(t *testing.T) {
+	f := &faultstore.Store{Store: memstore.New()}
+	c := newClient(t, f, nil)
+	l, err := c.RWMutex("x").RLock(t.Context())
+	want(t, err, nil)
+	calls, token := f.Calls.Load(), l.Token()
+	want(t, l.Downgrade(t.Context()), nil)
+	if f.Calls.Load() != calls || l.Token() != token {
+		t.Error("something was changed")
+	}
+	unlock(t, l)
 }

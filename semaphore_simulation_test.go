@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/faultstore"
+	"github.com/pawl-go/pawl/internal/simtest"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -76,11 +78,11 @@ func simulateSemaphore(t *testing.T, seed uint64) {
 	ctx, stop := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer stop()
 	var work sync.WaitGroup
-	var nets []*faulty
+	var nets []*faultstore.Store
 	var all []*pawl.Client
 	for i := range clients {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
-		f := &faulty{Store: store, rand: r, rate: 0.05, delay: 200 * time.Millisecond}
+		f := &faultstore.Store{Store: store, Rand: r, Rate: 0.05, Delay: 200 * time.Millisecond}
 		c := pawl.New(f, &pawl.Options{TTL: 5 * time.Second, NoRenewal: i%5 == 4, Overtake: i%4 == 3})
 		nets, all = append(nets, f), append(all, c)
 		for u := range users {
@@ -92,10 +94,10 @@ func simulateSemaphore(t *testing.T, seed uint64) {
 				}
 			})
 		}
-		work.Go(func() { f.outages(ctx, rand.New(rand.NewPCG(seed, uint64(5000+i))), 5*time.Minute) })
+		work.Go(func() { f.Outages(ctx, rand.New(rand.NewPCG(seed, uint64(5000+i))), 5*time.Minute) })
 	}
 	work.Wait()
-	settle(t, store, nets, all)
+	simtest.Settle(t, store, nets, all)
 	if len(p.tokens) < 1000 {
 		t.Errorf("%d grants in 15 minutes: somebody waits for the dead", len(p.tokens))
 	}

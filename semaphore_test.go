@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -104,13 +105,13 @@ func TestTryAcquire(t *testing.T) {
 	unlock(t, l)
 	unlock(t, one)
 
-	f := &faulty{Store: store, err: errNetwork}
+	f := &faultstore.Store{Store: store, Err: faultstore.ErrNetwork}
 	_, err = newClient(t, f, nil).Semaphore("x", 5).TryAcquire(t.Context(), 1)
-	want(t, err, errNetwork)
+	want(t, err, faultstore.ErrNetwork)
 	if errors.Is(err, pawl.ErrHeld) {
 		t.Errorf("%v says busy", err)
 	}
-	f.set(func() { f.err = nil })
+	f.Set(func() { f.Err = nil })
 }
 
 // Who asks for many is not starved by those who ask for few, unless these
@@ -258,11 +259,11 @@ func TestSemaphoreGivingUp(t *testing.T) {
 func TestSemaphoreCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		dead, b := newClient(t, f, nil), newClient(t, store, nil)
 		gone := acquire(t, dead.Semaphore("x", 3), 2)
 		kept := acquire(t, b.Semaphore("x", 3), 1)
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		start := time.Now()
 		l := acquire(t, b.Semaphore("x", 3), 2)
 		if d := time.Since(start); d > pawl.DefaultTTL+time.Second {
@@ -272,7 +273,7 @@ func TestSemaphoreCrash(t *testing.T) {
 		if err := kept.Err(); err != nil {
 			t.Error(err)
 		}
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 		want(t, gone.Unlock(t.Context()), pawl.ErrLost)
 		unlock(t, l)
 		unlock(t, kept)
@@ -296,7 +297,7 @@ func TestSemaphoreDo(t *testing.T) {
 }
 
 func TestSemaphoreErrors(t *testing.T) {
-	f := &faulty{Store: memstore.New()}
+	f := &faultstore.Store{Store: memstore.New()}
 	c := newClient(t, f, nil)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -327,16 +328,16 @@ func TestSemaphoreErrors(t *testing.T) {
 	}{{c.Semaphore("", 5), 1}, {c.Semaphore("x", 0), 1}, {c.Semaphore("x", 5), 0}, {c.Semaphore("x", 5), 1<<30 + 1}} {
 		want(t, tt.s.SetLimit(t.Context(), tt.limit), pawl.ErrInvalid)
 	}
-	if n := f.calls.Load(); n != 0 {
+	if n := f.Calls.Load(); n != 0 {
 		t.Errorf("%d calls reached the store", n)
 	}
-	f.set(func() { f.err = errNetwork })
+	f.Set(func() { f.Err = faultstore.ErrNetwork })
 	err := c.Semaphore("x", 5).SetLimit(t.Context(), 6)
-	want(t, err, errNetwork)
+	want(t, err, faultstore.ErrNetwork)
 	if !strings.Contains(err.Error(), `"x" from 5 to 6`) {
 		t.Error(err)
 	}
-	f.set(func() { f.err = nil })
+	f.Set(func() { f.Err = nil })
 
 	l := acquire(t, c.Semaphore("x", 5), 1)
 	_, err = c.Semaphore("x", 7).Acquire(t.Context(), 1)

@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
 // Readers of one process put one claim into the store, however many they are.
 func TestReadersShareAClaim(t *testing.T) {
 	const n = 1000
-	store := &faulty{Store: memstore.New()}
-	entered := store.count("enter")
+	store := &faultstore.Store{Store: memstore.New()}
+	entered := store.Count("enter")
 	m := newClient(t, store, nil).RWMutex("x")
 	leases := make([]*pawl.Lease, n)
 	var wg sync.WaitGroup
@@ -34,7 +35,7 @@ func TestReadersShareAClaim(t *testing.T) {
 	if got := claims(t, store, "x"); got != 1 || entered.Load() != 1 {
 		t.Errorf("%d readers: %d claims in the store, %d were entered", n, got, entered.Load())
 	}
-	left := store.count("leave")
+	left := store.Count("leave")
 	for i, l := range leases {
 		if got := left.Load(); got != 0 {
 			t.Fatalf("%d claims left while %d readers read", got, n-i)
@@ -141,7 +142,7 @@ func TestSharedHolds(t *testing.T) {
 // still do, and who comes then joins them.
 func TestReadersGoOnWhenTheWriterGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: memstore.New()}
+		store := &faultstore.Store{Store: memstore.New()}
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		first := rlock(t, a.RWMutex("x"))
 		ctx, giveUp := context.WithCancel(t.Context())
@@ -157,7 +158,7 @@ func TestReadersGoOnWhenTheWriterGivesUp(t *testing.T) {
 		giveUp()
 		want(t, <-gone, context.Canceled)
 		l := <-second
-		entered := store.count("enter")
+		entered := store.Count("enter")
 		third, err := a.RWMutex("x").TryRLock(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -182,7 +183,7 @@ func TestReadersGoOnWhenTheWriterGivesUp(t *testing.T) {
 			gone <- err
 		}()
 		synctest.Wait()
-		left := store.count("leave")
+		left := store.Count("leave")
 		_, err = a.RWMutex("x").TryRLock(t.Context())
 		want(t, err, pawl.ErrHeld)
 		if n := left.Load(); n != 0 {
@@ -221,10 +222,10 @@ func TestSharedClaimIsLost(t *testing.T) {
 
 		// Nobody joins a claim whose time is up, though the keeper has not come
 		// to it yet.
-		f := &faulty{Store: store}
+		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
 		old := rlock(t, c.RWMutex("x"))
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		time.Sleep(pawl.DefaultTTL)
@@ -238,7 +239,7 @@ func TestSharedClaimIsLost(t *testing.T) {
 		if len(got) > 0 {
 			t.Error("joined a claim that was lost")
 		}
-		f.set(func() { f.down = false })
+		f.Set(func() { f.Down = false })
 		unlock(t, <-got)
 	})
 }
@@ -354,11 +355,11 @@ func TestReadersNotJoined(t *testing.T) {
 // process waits by the time it is here: nobody joins the reader.
 func TestWriterBeforeTheReadersAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: mute{memstore.New()}}
+		f := &faultstore.Store{Store: mute{memstore.New()}}
 		c := newClient(t, f, nil)
 		slow := true
-		f.set(func() {
-			f.after = func(op string) error {
+		f.Set(func() {
+			f.After = func(op string) error {
 				if op == "enter" && slow {
 					slow = false
 					time.Sleep(time.Second)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -212,11 +213,11 @@ func TestAsk(t *testing.T) {
 
 func TestAskErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{Store: memstore.New()}
+		f := &faultstore.Store{Store: memstore.New()}
 		want(t, newClient(t, f, nil).Ask(t.Context(), "{"), pawl.ErrInvalid)
 		want(t, newClient(t, nil, nil).Ask(t.Context(), "x"), pawl.ErrInvalid)
 		want(t, newClient(t, mute{memstore.New()}, nil).Ask(t.Context(), "x"), pawl.ErrUnsupported)
-		f.set(func() { f.down = true })
+		f.Set(func() { f.Down = true })
 		start := time.Now()
 		want(t, newClient(t, f, nil).Ask(t.Context(), "x"), context.DeadlineExceeded)
 		if d := time.Since(start); d > 15*time.Second {
@@ -228,7 +229,7 @@ func TestAskErrors(t *testing.T) {
 // TestRemoved: the Observer of who calls Release hears whom it removed, the
 // holder's that its lease is lost.
 func TestRemoved(t *testing.T) {
-	f := &faulty{Store: memstore.New()}
+	f := &faultstore.Store{Store: memstore.New()}
 	var mu sync.Mutex
 	seen := make(map[string][]pawl.Event)
 	client := func(label string) *pawl.Client {
@@ -247,10 +248,10 @@ func TestRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-l.Lost()
-	f.set(func() { f.err = errNetwork })
+	f.Set(func() { f.Err = faultstore.ErrNetwork })
 	_, err := operator.Release(t.Context(), "x")
-	want(t, err, errNetwork)
-	f.set(func() { f.err = nil })
+	want(t, err, faultstore.ErrNetwork)
+	f.Set(func() { f.Err = nil })
 	for _, c := range []*pawl.Client{holder, operator} {
 		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -274,6 +275,6 @@ func TestRemoved(t *testing.T) {
 	if e := es[1]; e.Removed != nil {
 		t.Errorf("%+v", e)
 	} else {
-		want(t, e.Err, errNetwork)
+		want(t, e.Err, faultstore.ErrNetwork)
 	}
 }

@@ -1,4 +1,4 @@
-package pawl_test
+package faultstore
 
 import (
 	"context"
@@ -7,18 +7,18 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-func (f *faulty) Inspect(ctx context.Context, name string) (driver.Queue, error) {
+func (f *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
 	return do(ctx, f, "inspect", func(ctx context.Context) (driver.Queue, error) { return f.Store.Inspect(ctx, name) })
 }
 
 // WaitChange is a push, like Wait: sometimes it says nothing, or says it late.
-func (f *faulty) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
+func (f *Store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
 	f.mu.Lock()
-	down, err := f.down, f.err
-	deaf := f.rand != nil && f.rand.Float64() < f.rate
+	down, err := f.Down, f.Err
+	deaf := f.Rand != nil && f.Rand.Float64() < f.Rate
 	var late time.Duration
-	if f.rand != nil && f.rand.Float64() < f.rate {
-		late = time.Duration(f.rand.Int64N(int64(60 * f.delay)))
+	if f.Rand != nil && f.Rand.Float64() < f.Rate {
+		late = time.Duration(f.Rand.Int64N(int64(60 * f.Delay)))
 	}
 	f.mu.Unlock()
 	if err != nil {

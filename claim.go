@@ -35,6 +35,8 @@ type claim struct {
 
 	// Renewal, by the keeper.
 	renewAt  time.Time
+	exact    bool // not before renewAt: the answer would be the same
+	soon     int  // dates in a row that were to come at once
 	renewing bool
 	failing  error // the last renewal's error
 	failures int   // of renewals in a row
@@ -89,6 +91,9 @@ const (
 	// heartbeat bounds how long a waiting claim goes without a renewal,
 	// whatever its TTL: it may have been granted, and the message been lost.
 	heartbeat = 5 * time.Second
+	// recheckPause is the least time between two renewals of a waiting claim that
+	// look whether something has run out.
+	recheckPause = 5 * time.Millisecond
 )
 
 func (co *cohort) newClaim(id string) *claim {
@@ -165,9 +170,30 @@ func (cl *claim) renewedAt(sent time.Time, slept time.Duration, st driver.Status
 	if st.State == driver.Waiting {
 		period = min(period, heartbeat)
 	}
-	cl.renewAt = sent.Add(period - jitter(period/7))
-	if st.State == driver.Waiting && !st.Recheck.IsZero() && st.Recheck.Before(cl.renewAt) {
-		cl.renewAt = st.Recheck
+	cl.renewAt, cl.exact = sent.Add(period-jitter(period/7)), false
+	if st.State == driver.Waiting && !st.Recheck.IsZero() {
+		if st.Ahead != cl.ahead {
+			cl.soon = 0
+		}
+		cl.recheck(sent, st.Recheck)
+	}
+}
+
+// recheck has a waiting claim renewed at that date, by which something may have
+// run out that stands in its way.
+//
+// A renewal that comes a little too early is told the same date again. So it is
+// not sent along with others before its date, and not at once after the last one:
+// the pause doubles, up to a point, for as long as the dates bring nothing.
+func (cl *claim) recheck(sent, date time.Time) {
+	if next := sent.Add(recheckPause << min(cl.soon, 6)); date.Before(next) {
+		date = next
+		cl.soon++
+	} else {
+		cl.soon = 0
+	}
+	if date.Before(cl.renewAt) {
+		cl.renewAt, cl.exact = date, true
 	}
 }
 

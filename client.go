@@ -258,19 +258,28 @@ func (c *core) unregister(cl *claim) {
 	c.mu.Unlock()
 }
 
-// listen hands the store's notices to the claims they concern.
+// listen hands the store's notices to the claims they concern. What the store
+// takes for permanent, such as a missing permission, may be mended while the
+// client runs: it is tried again more slowly. Until then renewals find what
+// notices would have told.
 func (c *core) listen() {
+	brief := ExponentialBackoff(50*time.Millisecond, 2*time.Second)
+	patient := ExponentialBackoff(time.Second, 15*time.Second)
 	for attempt := 1; ; attempt++ {
 		begun := time.Now()
 		err := c.store.Listen(c.ctx, c.notice)
-		if c.ctx.Err() != nil || driver.IsPermanent(err) {
+		if c.ctx.Err() != nil || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrClosed) {
 			return
 		}
 		if time.Since(begun) > time.Minute {
 			attempt = 1
 		}
-		d, _ := ExponentialBackoff(50*time.Millisecond, 2*time.Second)(attempt, err)
-		if !sleep(c.ctx, d) {
+		backoff := brief
+		if driver.IsPermanent(err) {
+			backoff = patient
+		}
+		pause, _ := backoff(attempt, err)
+		if !sleep(c.ctx, pause) {
 			return
 		}
 	}

@@ -245,7 +245,12 @@ func (cl *claim) nextDue() (due time.Time, slack time.Duration) {
 }
 
 // early is how much before its date a renewal may be sent along with others.
-func (cl *claim) early() time.Duration { return cl.span() / 60 }
+func (cl *claim) early() time.Duration {
+	if cl.exact {
+		return 0
+	}
+	return cl.span() / 60
+}
 
 // renews tells whether the claim is to be renewed at renewAt.
 func (cl *claim) renews() bool {

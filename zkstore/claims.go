@@ -31,7 +31,7 @@ func (t *turn) status(id string, state driver.State, sent time.Time, ttl time.Du
 		*st.Blocker = t.entry(*st.Blocker)
 	}
 	if ttl > 0 && (state == driver.Waiting || state == driver.Holding) {
-		st.Deadline = driver.Deadline(sent, t.n.ttl(ttl))
+		st.Deadline = t.pulse.deadline(sent, ttl)
 	}
 	return st
 }

@@ -220,7 +220,7 @@ func (s *Store) changeLocked(ctx context.Context, n *session, sl *slot, guess fu
 			}
 		}
 	}()
-	confirmed := false
+	var confirmed *pulse // not nil: a write has confirmed that this session lives
 	for attempt := 0; ; attempt++ {
 		if _, err := n.prepare(ctx); err != nil {
 			return nil, err
@@ -245,6 +245,9 @@ func (s *Store) changeLocked(ctx context.Context, n *session, sl *slot, guess fu
 		if err != nil {
 			return nil, err
 		}
+		if confirmed != nil {
+			t.pulse = confirmed
+		}
 		aboard := t.takeAlong(sl)
 		err = f(t)
 		changed := false
@@ -254,11 +257,11 @@ func (s *Store) changeLocked(ctx context.Context, n *session, sl *slot, guess fu
 		switch {
 		case !changed && !v.fresh:
 			continue // it may look otherwise
-		case !changed && err == nil && t.confirm && !confirmed:
+		case !changed && err == nil && t.confirm && confirmed == nil:
 			if err := n.touch(ctx); err != nil {
 				return nil, err
 			}
-			confirmed = true
+			confirmed = t.pulse
 			continue
 		case !changed:
 			s.see(name, nil)

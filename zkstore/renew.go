@@ -242,12 +242,21 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 	work.Wait()
 }
 
+// round is one write that confirms that a session lives, for all that are renewed
+// by it.
+type round struct {
+	n       *session
+	sent    time.Time
+	changes uint64 // of the session, before that
+	pulse   *pulse // of the session, before that
+}
+
 // renewAll renews claims of one session: a majority confirms that it lives, once
 // for all, and each claim is there as long as its queue says so.
 func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indices []int, report func(int, driver.Status, error)) {
-	sent := time.Now()
+	o := round{n: n, sent: time.Now()}
 	_, err := n.prepare(ctx)
-	changes := n.changes.Load()
+	o.changes, o.pulse = n.changes.Load(), n.beat()
 	if err == nil {
 		err = n.touch(ctx)
 	}
@@ -260,14 +269,14 @@ func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indic
 	var work sync.WaitGroup
 	limit := make(chan struct{}, 64)
 	for _, i := range indices {
-		if st, ok := s.renewKnown(ctx, n, changes, rs[i], sent); ok {
+		if st, ok := s.renewKnown(ctx, o, rs[i]); ok {
 			report(i, st, nil)
 			continue
 		}
 		limit <- struct{}{}
 		work.Go(func() {
 			defer func() { <-limit }()
-			st, err := s.renew(ctx, n, changes, rs[i], sent)
+			st, err := s.renew(ctx, o, rs[i])
 			if err != nil {
 				err = fmt.Errorf("zookeeper: renew %q: %w", rs[i].Name, err)
 			}
@@ -282,26 +291,27 @@ func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indic
 //
 // Invariant: the server tells what a watch has seen before it answers anything
 // that comes later, on the same connection.
-func (s *Store) renewKnown(ctx context.Context, n *session, changes uint64, r driver.Ref, sent time.Time) (st driver.Status, ok bool) {
+func (s *Store) renewKnown(ctx context.Context, o round, r driver.Ref) (st driver.Status, ok bool) {
 	s.mu.Lock()
-	o := s.mine[r.ID]
-	if o == nil || o.session != n || o.name != r.Name || o.changes != changes || n.changes.Load() != changes || fired(o.watch) {
+	own := s.mine[r.ID]
+	if own == nil || own.session != o.n || own.name != r.Name || own.changes != o.changes || o.n.changes.Load() != o.changes || fired(own.watch) {
 		s.mu.Unlock()
 		return st, false
 	}
-	v := o.view
+	v := own.view
 	s.mu.Unlock()
 	if v.lingers() {
 		return st, false
 	}
-	t, err := s.newTurn(ctx, n, r.Name, v)
-	if err != nil || s.renewIn(t, r, sent) != driver.Holding {
+	t, err := s.newTurn(ctx, o.n, r.Name, v)
+	if err != nil || s.renewIn(t, r, o.sent) != driver.Holding {
 		return st, false
 	}
 	if changed, err := t.finish(); changed || err != nil {
 		return st, false
 	}
-	return t.status(r.ID, driver.Holding, sent, r.TTL), true
+	t.pulse = o.pulse
+	return t.status(r.ID, driver.Holding, o.sent, r.TTL), true
 }
 
 func (s *Store) renewIn(t *turn, r driver.Ref, sent time.Time) driver.State {
@@ -317,7 +327,8 @@ func (s *Store) renewIn(t *turn, r driver.Ref, sent time.Time) driver.State {
 	return t.Op.Renew(t.q, r.ID, forever, used)
 }
 
-func (s *Store) renew(ctx context.Context, n *session, changes uint64, r driver.Ref, sent time.Time) (st driver.Status, err error) {
+func (s *Store) renew(ctx context.Context, o round, r driver.Ref) (st driver.Status, err error) {
+	n := o.n
 	if _, err := n.prepare(ctx); err != nil {
 		return st, err
 	}
@@ -327,7 +338,7 @@ func (s *Store) renew(ctx context.Context, n *session, changes uint64, r driver.
 	}
 	var state driver.State
 	t, err := s.lookAt(ctx, n, r.Name, v, func(t *turn) error {
-		state = s.renewIn(t, r, sent)
+		state = s.renewIn(t, r, o.sent)
 		return nil
 	})
 	if err != nil {
@@ -336,13 +347,14 @@ func (s *Store) renew(ctx context.Context, n *session, changes uint64, r driver.
 	switch {
 	case state != driver.Gone:
 		s.mu.Lock()
-		if o := s.mine[r.ID]; o != nil && t.v == v && watch != nil {
-			o.session, o.view, o.watch, o.changes = n, v, watch, changes
+		if own := s.mine[r.ID]; own != nil && t.v == v && watch != nil {
+			own.session, own.view, own.watch, own.changes = n, v, watch, o.changes
 		}
 		s.mu.Unlock()
 	case t.q.Find(r.ID) == nil:
 		s.see(r.Name, nil)
 		s.disown(r.ID)
 	}
-	return t.status(r.ID, state, sent, r.TTL), nil
+	t.pulse = o.pulse
+	return t.status(r.ID, state, o.sent, r.TTL), nil
 }

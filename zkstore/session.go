@@ -46,6 +46,8 @@ type session struct {
 	begun   <-chan zk.Event // tells that what the base is from is gone
 	missing bool            // something that was made once is not there
 	lost    time.Time       // when the connection was lost that had a session; zero while there is one
+	pulse   *pulse          // of the session that was granted last
+	pulseOf uint64          // its id
 }
 
 // connect starts a session; the store's mutex is held.
@@ -53,11 +55,12 @@ func (s *Store) connect(class int) (*session, error) {
 	n := &session{
 		store: s, class: class, mark: fmt.Sprintf("%s.%d.%d", s.id, class, s.started), preparing: make(chan struct{}, 1),
 		armed: make(map[watchKey]<-chan zk.Event), hosts: new(hosts), watched: make(map[string]*watched),
+		pulse: new(pulse),
 	}
 	s.started++
 	n.hosts.ended = s.ctx
 	var err error
-	n.conn, n.events, err = zk.Connect(s.servers, span(class)*5/4,
+	n.conn, n.events, err = zk.Connect(s.servers, timeoutOf(span(class)),
 		zk.WithLogger(silence{}), zk.WithLogInfo(false), zk.WithHostProvider(n.hosts),
 		zk.WithDialer(n.dial), zk.WithEventCallback(n.event))
 	if err != nil {
@@ -133,7 +136,7 @@ func (n *session) dial(network, addr string, _ time.Duration) (net.Conn, error) 
 		n.trouble = err
 		return nil, err
 	}
-	w := &wire{Conn: c, session: n}
+	w := &wire{Conn: c, session: n, closed: make(chan struct{})}
 	n.wire = w
 	return w, nil
 }
@@ -174,10 +177,12 @@ func (h *hosts) restart() {
 	h.tried = 0
 }
 
-// ttl is how long the server keeps a claim of this session that was renewed
-// with ttl, at the least.
-func (n *session) ttl(ttl time.Duration) time.Duration {
-	return min(ttl, time.Duration(n.granted.Load())*4/5)
+// beat returns the pulse of the session that is in force. What is sent after that
+// is sent in this session, or in one that came later.
+func (n *session) beat() *pulse {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pulse
 }
 
 // call runs f, which knows no context, and answers when it or ctx has ended. What

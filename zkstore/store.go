@@ -17,13 +17,14 @@
 //
 // Claims end with the session that entered them. A Store has one session for
 // each class of TTL in use (a TTL is rounded up by a quarter at the most, and to
-// 1.8 s at the least), whose timeout is asked for as 5/4 of that; a process that
-// dies is noticed when it has run out. The extra quarter is for ensembles, whose leader hears of a
-// session's requests a little late. ZooKeeper allows timeouts from 2 to 20
-// ticks only (4 s to 40 s by default; minSessionTimeout, maxSessionTimeout):
-// below, a crash is noticed later; above, Status.Deadline is what the server
-// granted, less that fifth, and claims must be renewed more often than their TTL
-// says. The client's pings keep a session alive whether or not its claims are
+// 1.8 s at the least), whose timeout is asked for as 3/2 of that; a process that
+// dies is noticed when it has run out. The extra half is for ensembles, whose leader
+// hears late of what a session says at a follower, or never, if the follower dies:
+// so Status.Deadline also depends on the last ping that the leader has certainly heard
+// of. ZooKeeper allows timeouts from 2 to 20 ticks only (4 s to 40 s by default;
+// minSessionTimeout, maxSessionTimeout): below, a crash is noticed later; above,
+// Status.Deadline is 2/3 of what the server granted, and claims must be renewed more
+// often than their TTL says. The pings keep a session alive whether or not its claims are
 // renewed; so the Store removes, at its time, each claim of its own that was not.
 //
 // Closing the Store ends its sessions, and the claims with them, at once.

@@ -37,6 +37,8 @@ type turn struct {
 	q    *queue.Queue
 	l    *list
 	now  int64 // by the server's clock
+	// pulse of the session, from before the write that confirms it.
+	pulse *pulse
 
 	// As it was.
 	orig  []byte
@@ -64,7 +66,7 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 		return nil, err
 	}
 
-	t := &turn{s: s, n: n, name: name, v: v, l: new(list), ttls: make(map[string]time.Duration), alone: make(map[string]bool)}
+	t := &turn{s: s, n: n, name: name, v: v, pulse: n.beat(), l: new(list), ttls: make(map[string]time.Duration), alone: make(map[string]bool)}
 	t.now, _ = s.clock.now()
 	t.Now = 1
 	if v.found && !v.dead() {

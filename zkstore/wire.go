@@ -5,12 +5,17 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"sync"
 	"time"
 )
 
-// wire is a connection to a server. It does two things that the client does not.
+// wire is a connection to a server. It does three things that the client does not.
 //
 // It reads what session timeout the server has granted.
+//
+// It pings the server more often than the client would, and notes which pings were
+// answered; see pulse.
 //
 // And when the connection is lost, it says of all that was watched that it may
 // have changed. The client would set its watches again on the next connection,
@@ -24,6 +29,48 @@ type wire struct {
 	settled bool   // what came after that was handed over
 	ahead   []byte // of whole frames: to be read before anything else
 	err     error  // comes after those
+	pulse   *pulse // of the session that the server has granted
+	pinging bool
+	closed  chan struct{} // by Close
+	ending  sync.Once
+
+	mu    sync.Mutex  // held while something is written
+	asked time.Time   // when the session was asked for
+	pings []time.Time // when those were sent that were not answered yet, in order
+}
+
+// A ping is a frame of a request's number, this one, and its operation. Its answer
+// begins with the same number.
+const (
+	pingNumber = 0xfffffffe
+	pingOp     = 11
+)
+
+func pingFrame() []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32([]byte{0, 0, 0, 8}, pingNumber), pingOp)
+}
+
+// ping pings the server until the connection is closed.
+func (w *wire) ping(every time.Duration) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		if _, err := w.Write(pingFrame()); err != nil {
+			w.Close() // part of it may have been written
+			return
+		}
+		select {
+		case <-t.C:
+		case <-w.closed:
+			return
+		}
+	}
+}
+
+// Close implements net.Conn.
+func (w *wire) Close() error {
+	w.ending.Do(func() { close(w.closed) })
+	return w.Conn.Close()
 }
 
 // maxFrame is far more than a server sends.
@@ -54,7 +101,16 @@ func (w *wire) Read(p []byte) (int, error) {
 	return k, nil
 }
 
+// Write writes whole frames, as the client does: its first one asks for a session.
 func (w *wire) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	if w.asked.IsZero() {
+		w.asked = now
+	} else if len(p) == 12 && binary.BigEndian.Uint32(p[4:]) == pingNumber { // the client's too
+		w.pings = append(w.pings, now)
+	}
 	k, err := w.Conn.Write(p)
 	if err != nil {
 		n := w.session
@@ -90,10 +146,13 @@ func (w *wire) frame() error {
 			w.ahead = buf
 		}
 	}
+	n := w.session
 	if w.known {
+		if err == nil {
+			w.beat()
+		}
 		return err
 	}
-	n := w.session
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
@@ -111,9 +170,40 @@ func (w *wire) frame() error {
 		if binary.BigEndian.Uint64(w.ahead[12:]) != 0 { // else the session has ended
 			ms := int32(binary.BigEndian.Uint32(w.ahead[8:]))
 			n.granted.Store(int64(time.Duration(ms) * time.Millisecond))
+			if id := binary.BigEndian.Uint64(w.ahead[12:]); id != n.pulseOf {
+				n.pulse, n.pulseOf = new(pulse), id
+			}
+			w.pulse = n.pulse
+			w.mu.Lock()
+			w.pulse.connected(w.asked, time.Duration(ms)*time.Millisecond)
+			w.mu.Unlock()
 		}
 	}
 	return err
+}
+
+// beat takes note of the frame in w.ahead. The first one after the session was
+// granted is what the client waits for before it sends anything else (it may have to
+// log in): pings begin then.
+func (w *wire) beat() {
+	if w.pulse == nil {
+		return
+	}
+	if !w.pinging {
+		w.pinging = true
+		every := pingEvery(time.Duration(w.session.granted.Load()))
+		w.session.store.spawn(func() { w.ping(every) })
+	}
+	if len(w.ahead) < 8 || binary.BigEndian.Uint32(w.ahead[4:]) != pingNumber {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.pings) > 0 {
+		// They are answered in order: at least as many have arrived.
+		w.pulse.answered(w.pings[0])
+		w.pings = slices.Delete(w.pings, 0, 1)
+	}
 }
 
 // watched counts what may be watched on a path, as far as the client knows.

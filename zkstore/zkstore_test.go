@@ -88,7 +88,7 @@ func TestClass(t *testing.T) {
 		}
 		last = c
 	}
-	if ms := (span(class(driver.MaxTTL)) * 5 / 4).Milliseconds(); ms >= 1<<31 {
+	if ms := timeoutOf(span(class(driver.MaxTTL))).Milliseconds(); ms >= 1<<31 {
 		t.Errorf("the longest timeout, %d ms, does not fit", ms)
 	}
 }

@@ -21,8 +21,8 @@ type ZooKeeperEnsemble struct {
 
 // RunZooKeeperEnsemble starts an ensemble for a test, and stops it at its end. A
 // follower that has not heard of its leader for syncLimit ticks gives it up, and
-// the other way round.
-func RunZooKeeperEnsemble(t testing.TB, members, syncLimit int) *ZooKeeperEnsemble {
+// the other way round. config is further lines for each.
+func RunZooKeeperEnsemble(t testing.TB, members, syncLimit int, config ...string) *ZooKeeperEnsemble {
 	t.Helper()
 	if err := haveZooKeeper(); err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func RunZooKeeperEnsemble(t testing.TB, members, syncLimit int) *ZooKeeperEnsemb
 	var err error
 	for range 5 {
 		z := &ZooKeeperEnsemble{links: make(map[[2]int]*Proxy)}
-		if err = z.prepare(t, members, syncLimit); err != nil {
+		if err = z.prepare(t, members, syncLimit, config); err != nil {
 			break
 		}
 		if err = z.start(); err == nil {
@@ -42,7 +42,7 @@ func RunZooKeeperEnsemble(t testing.TB, members, syncLimit int) *ZooKeeperEnsemb
 	return nil
 }
 
-func (z *ZooKeeperEnsemble) prepare(t testing.TB, members, syncLimit int) error {
+func (z *ZooKeeperEnsemble) prepare(t testing.TB, members, syncLimit int, config []string) error {
 	type ports struct{ quorum, election int }
 	all := make([]ports, members)
 	for i := range all {
@@ -59,6 +59,7 @@ func (z *ZooKeeperEnsemble) prepare(t testing.TB, members, syncLimit int) error 
 	}
 	for i, m := range z.Members {
 		m.opts.Config = append(m.opts.Config, "initLimit=25", "syncLimit="+strconv.Itoa(syncLimit))
+		m.opts.Config = append(m.opts.Config, config...)
 		for j := range z.Members {
 			quorum := local(all[j].quorum)
 			if i != j {

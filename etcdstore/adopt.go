@@ -69,10 +69,12 @@ func (s *Store) move(ctx context.Context, q *snapshot, m *member, ttl, life time
 	if err != nil {
 		return moved{}, err
 	}
-	first, err := s.attempting(ctx, claimID{q.name, m.ID}, l, from.Add(life))
+	done, err := s.attempting(ctx, claimID{q.name, m.ID}, l, from.Add(life))
 	if err != nil {
 		return moved{}, err
 	}
+	told := false
+	defer func() { done(told) }()
 	c := m.claim
 	c.Store, c.TTL = s.id, l.seconds
 	if m.state == driver.Holding && used > m.token {
@@ -87,16 +89,15 @@ func (s *Store) move(ctx context.Context, q *snapshot, m *member, ttl, life time
 	res, err := s.txn(ctx, []clientv3.Cmp{m.same(), s.barred(l)}, append(then, read), []clientv3.Op{read})
 	if errors.Is(err, errNoLease) {
 		s.drop(l)
+		told = true
 	}
 	if err != nil {
 		return moved{}, err
 	}
+	told = true
 	now, err := s.snapshot(q.name, res.Responses[len(res.Responses)-1].GetResponseRange().Kvs, res.Header.Revision)
 	if err != nil {
 		return moved{}, err
-	}
-	if first {
-		s.answered(claimID{q.name, m.ID})
 	}
 	if res.Succeeded {
 		s.track(now, now.find(m.ID), l, from, life)
@@ -104,13 +105,13 @@ func (s *Store) move(ctx context.Context, q *snapshot, m *member, ttl, life time
 	return moved{now, res.Succeeded, from}, nil
 }
 
-// annotate writes what others shall see of a claim of this store's: the highest
-// token used, and since when it holds if it had to wait. Neither decides
-// anything; if the claim changes meanwhile it is written with the next renewal.
-func (s *Store) annotate(ctx context.Context, m *member, used, since int64) error {
+// note is what others shall see of a claim of this store's: the highest token used,
+// and since when it holds if it had to wait. Neither decides anything; if the claim
+// changes meanwhile it is written with the next renewal.
+func (m *member) note(used, since int64) (op clientv3.Op, needed bool) {
 	c := m.claim
 	if m.state != driver.Holding {
-		return nil
+		return op, false
 	}
 	if used > m.token {
 		c.Used = max(c.Used, used)
@@ -118,9 +119,5 @@ func (s *Store) annotate(ctx context.Context, m *member, used, since int64) erro
 	if c.Granted == 0 {
 		c.Granted = since
 	}
-	if c == m.claim {
-		return nil
-	}
-	_, err := s.txn(ctx, []clientv3.Cmp{m.same()}, []clientv3.Op{m.put(c)}, nil)
-	return err
+	return clientv3.OpTxn([]clientv3.Cmp{m.same()}, []clientv3.Op{m.put(c)}, nil), c != m.claim
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pawl-go/pawl/driver"
 )
 
 // attempt is a request to put a claim on a lease of this store's, which has not
@@ -19,28 +21,47 @@ import (
 type attempt struct {
 	lease   *lease
 	expires time.Time
+	running int  // requests that are waited for
+	untold  bool // one has ended without an answer
 }
 
-// attempting notes an attempt before it is sent; first: there is no other
-// unanswered one.
-func (s *Store) attempting(ctx context.Context, id claimID, l *lease, expires time.Time) (first bool, err error) {
+// errEnding: the claim's TTL is over, and it is being deleted.
+var errEnding = errors.New("the claim has run out")
+
+// attempting notes an attempt before it is sent. done is called when it has ended,
+// with what has become of it, and after the claim that it has put there is tracked:
+// so the reaper sees one of the two.
+func (s *Store) attempting(ctx context.Context, id claimID, l *lease, expires time.Time) (done func(told bool), err error) {
 	s.mu.Lock()
 	a := s.tried[id]
 	s.mu.Unlock()
 	if a != nil && a.lease != l {
 		if err := s.raiseBar(ctx, a.lease); err != nil {
-			return false, err
+			return nil, err
 		}
-		a = nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a != nil {
-		expires = later(expires, a.expires)
+	if t := s.claims[id]; t != nil && t.ending {
+		return nil, errEnding
 	}
-	s.tried[id] = &attempt{l, expires}
-	s.dueAt(expires)
-	return a == nil, nil
+	if a = s.tried[id]; a == nil || a.lease != l {
+		a = &attempt{lease: l}
+		s.tried[id] = a
+	}
+	a.expires = later(a.expires, expires)
+	a.running++
+	s.dueAt(a.expires)
+	return func(told bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		a.running--
+		a.untold = a.untold || !told
+		if a.running == 0 && !a.untold && s.tried[id] == a {
+			delete(s.tried, id)
+			s.vacate(id)
+		}
+	}, nil
 }
 
 func later(a, b time.Time) time.Time {
@@ -50,7 +71,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// answered notes that the claim's attempts are known to be over.
+// answered notes that the claim's attempts are over: they were refused, or carried out.
 func (s *Store) answered(id claimID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,12 +139,35 @@ func (s *Store) abandon(ctx context.Context, id claimID) error {
 	return s.raiseBar(ctx, a.lease)
 }
 
-// cleanUp ends an attempt whose claim's time is over.
-func (s *Store) cleanUp(ctx context.Context, id claimID, a *attempt) error {
-	if err := s.raiseBar(ctx, a.lease); err != nil {
-		return err
+// cleanUp ends attempts whose claims' time is over.
+func (s *Store) cleanUp(ctx context.Context, tried map[claimID]*attempt) error {
+	var errs []error
+	bars := make(map[*lease]error)
+	for id, a := range tried {
+		err, raised := bars[a.lease]
+		if !raised {
+			err = s.raiseBar(ctx, a.lease)
+			if bars[a.lease] = err; err != nil {
+				errs = append(errs, err)
+			}
+		}
+		if err == nil {
+			if err := s.cleanUpOne(ctx, id, a); err != nil {
+				errs = append(errs, err)
+			}
+		}
 	}
+	return errors.Join(errs...)
+}
+
+// cleanUpOne deletes what an attempt has put there that nobody knows of. No attempt
+// on the lease is under way any more.
+func (s *Store) cleanUpOne(ctx context.Context, id claimID, a *attempt) error {
 	q, err := s.look(ctx, id.name)
+	if driver.IsPermanent(err) {
+		// The name cannot be read, so nobody waits there for this one: its lease ends it.
+		q, err = &snapshot{}, nil
+	}
 	if err != nil {
 		return err
 	}
@@ -145,7 +189,7 @@ func (s *Store) cleanUp(ctx context.Context, id claimID, a *attempt) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tried[id] == a {
+	if s.tried[id] == a && a.running == 0 {
 		delete(s.tried, id)
 		s.vacate(id)
 	}

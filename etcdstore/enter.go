@@ -27,10 +27,15 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 	defer in.end()
 	for {
 		st, err := s.enter(in, c)
-		if !errors.Is(err, errNoLease) && !errors.Is(err, errBarred) || in.Err() != nil {
+		if !again(err) || in.Err() != nil {
 			return st, s.failed(in, err)
 		}
 	}
+}
+
+// again reports whether to try again, from the beginning.
+func again(err error) bool {
+	return errors.Is(err, errNoLease) || errors.Is(err, errBarred) || errors.Is(err, errEnding)
 }
 
 // enter is one attempt on one lease. errNoLease: it has ended; errBarred: it takes
@@ -44,20 +49,17 @@ func (s *Store) enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		return driver.Status{}, err
 	}
 	id := claimID{c.Name, c.ID}
-	first, err := s.attempting(ctx, id, l, from.Add(c.TTL))
+	done, err := s.attempting(ctx, id, l, from.Add(c.TTL))
 	if err != nil {
 		return driver.Status{}, err
 	}
 	e := &entering{s: s, c: c, lease: l, from: from, slot: s.slot(id, func(string) bool { return false })}
 	st, err := e.first(ctx)
 	var limit *driver.LimitError
-	switch {
-	case errors.Is(err, errNoLease):
+	if errors.Is(err, errNoLease) {
 		s.drop(l)
-		s.answered(id)
-	case first && (err == nil || errors.As(err, &limit)):
-		s.answered(id) // else an earlier one may still be under way
 	}
+	done(err == nil || errors.Is(err, errNoLease) || errors.As(err, &limit))
 	return st, err
 }
 

@@ -12,8 +12,8 @@ import (
 
 // lease is one of the store's leases: it is on all its claims of one TTL.
 //
-// Invariant: it is kept alive only after the claims on it whose own TTL is over
-// are deleted, so it lengthens nobody's life but that of those who asked.
+// Keeping it alive does not wait for those of its claims whose own TTL is over to be
+// deleted: what it takes to delete them, the others must not pay. See reaper.
 type lease struct {
 	seconds int64
 	turn    chan struct{} // held, by a value in it, by who asks the cluster about it
@@ -127,9 +127,6 @@ func (s *Store) newLease(ctx context.Context, seconds int64) (clientv3.LeaseID, 
 // keepAlive sends one keepalive. The client's own KeepAliveOnce would go on
 // without a pause while nobody is there.
 func (s *Store) keepAlive(ctx context.Context, l *lease) error {
-	if err := s.reap(ctx, func(of *lease) bool { return of == l }); err != nil {
-		return err
-	}
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	sent := time.Now()

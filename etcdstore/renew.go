@@ -11,7 +11,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pawl-go/pawl/driver"
@@ -29,7 +28,7 @@ const round = 100
 // that what was deleted by hand is found, too. Of the rest is answered what was
 // read last.
 func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
-	r := &renewal{s: s, report: report}
+	r := &renewal{s: s, report: report, sent: time.Now()}
 	for i, ref := range rs {
 		if err := cmp.Or(ref.Check(), driver.CheckTTL(ref.TTL)); err != nil {
 			report(i, driver.Status{}, fmt.Errorf("etcd: renew %q: %w", ref.Name, err))
@@ -66,8 +65,10 @@ type renewal struct {
 	sent   time.Time
 	leases map[*lease]error
 	queues map[string]*snapshot
-	mail   int64         // the revision as of which the mailbox was read
-	over   []clientv3.Op // delete mail that was read, about claims that are gone
+	bad    map[string]error // queues that cannot be read, which is the trouble of their claims alone
+	mail   int64            // the revision as of which the mailbox was read
+	over   []clientv3.Op    // delete mail that was read, about claims that are gone
+	notes  []clientv3.Op    // see note
 }
 
 type renewing struct {
@@ -84,27 +85,54 @@ func (r *renewal) answer(ref *renewing, st driver.Status, err error) {
 	r.report(ref.index, st, r.s.failed(r.call, err))
 }
 
+// run renews all. The claims whose TTL is over are deleted first, which those that
+// are in time do not wait for.
 func (r *renewal) run() {
-	r.sent, r.leases, r.queues = time.Now(), make(map[*lease]error), make(map[string]*snapshot)
-	var err error
-	for i := range r.refs {
-		err = cmp.Or(err, r.s.expire(r, r.refs[i].Name, r.refs[i].ID))
-	}
-	if err == nil {
-		for i := range r.refs {
-			ref := &r.refs[i]
-			ref.tracked, ref.known = r.s.known(ref.Name, ref.ID)
-			ref.known = ref.known && ref.lease.seconds >= seconds(ref.TTL)
-			ref.untold = r.s.unanswered(ref.claimID())
+	late := &renewal{call: r.call, s: r.s, report: r.report, sent: r.sent}
+	var over []burial
+	now, inTime := time.Now(), r.refs[:0:0]
+	r.s.mu.Lock()
+	for _, ref := range r.refs {
+		if b, ok := r.s.overdue(ref.claimID(), now); ok {
+			over, late.refs = append(over, b), append(late.refs, ref)
+		} else {
+			inTime = append(inTime, ref)
 		}
-		var kept sync.WaitGroup
-		kept.Go(r.keep)
-		err = r.read()
-		kept.Wait()
 	}
+	r.s.mu.Unlock()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if len(over) > 0 {
+		wg.Go(func() {
+			if err := r.s.bury(r, over); err != nil {
+				for i := range late.refs {
+					late.answer(&late.refs[i], driver.Status{}, err)
+				}
+				return
+			}
+			late.round()
+		})
+	}
+	if r.refs = inTime; len(r.refs) > 0 {
+		r.round()
+	}
+}
+
+func (r *renewal) round() {
+	r.leases, r.queues, r.bad = make(map[*lease]error), make(map[string]*snapshot), make(map[string]error)
 	for i := range r.refs {
 		ref := &r.refs[i]
-		if err != nil {
+		ref.tracked, ref.known = r.s.known(ref.Name, ref.ID)
+		ref.known = ref.known && ref.lease.seconds >= seconds(ref.TTL)
+		ref.untold = r.s.unanswered(ref.claimID())
+	}
+	var kept sync.WaitGroup
+	kept.Go(r.keep)
+	err := r.read()
+	kept.Wait()
+	for i := range r.refs {
+		ref := &r.refs[i]
+		if err := cmp.Or(err, r.bad[ref.Name]); err != nil {
 			r.answer(ref, driver.Status{}, err)
 			continue
 		}
@@ -114,9 +142,11 @@ func (r *renewal) run() {
 			r.over = append(r.over, r.s.keys.discard(r.s.keys.mail(r.s.id, ref.key), r.mail))
 		}
 	}
-	for part := range slices.Chunk(r.over, chunk) {
+	// What nobody relies on comes last. A cluster without space refuses the notes,
+	// and still keeps leases; and the mail ends with its lease.
+	for part := range slices.Chunk(append(r.over, r.notes...), chunk) {
 		if _, err := r.s.txn(r, nil, part, nil); err != nil {
-			return // its lease ends it
+			return
 		}
 	}
 }
@@ -211,14 +241,13 @@ func (r *renewal) readQueues(names []string, mail bool) error {
 				return err
 			}
 			r.mail = res.Header.Revision
-			if err := r.s.readMail(r, res.Responses[len(part)].GetResponseRange(), r.mail); err != nil {
-				return err
-			}
+			r.over = append(r.over, r.s.readMail(res.Responses[len(part)].GetResponseRange(), r.mail)...)
 		}
 		for i, name := range part {
 			q, err := r.s.snapshot(name, res.Responses[i].GetResponseRange().Kvs, res.Header.Revision)
 			if err != nil {
-				return err
+				r.bad[name] = err
+				continue
 			}
 			r.queues[name] = q
 		}
@@ -252,9 +281,8 @@ func (r *renewal) renew(ref *renewing) (st driver.Status, err error) {
 			}
 			s.noticed(q, m)
 			if t, ok := s.known(ref.Name, ref.ID); ok {
-				// A cluster without space refuses that, and still keeps leases alive.
-				if err := s.annotate(r, m, ref.Used, t.since); err != nil && !errors.Is(err, rpctypes.ErrNoSpace) {
-					return st, err
+				if op, needed := m.note(ref.Used, t.since); needed {
+					r.notes = append(r.notes, op)
 				}
 			}
 		}
@@ -268,7 +296,10 @@ func (r *renewal) renew(ref *renewing) (st driver.Status, err error) {
 				return st, err
 			}
 		}
-		if st, err = s.adopt(r, q, ref.ID, ref.TTL, ref.Used); !errors.Is(err, errNoLease) || r.Err() != nil {
+		if st, err = s.adopt(r, q, ref.ID, ref.TTL, ref.Used); !again(err) || r.Err() != nil {
+			return st, err
+		}
+		if err := s.expire(r, ref.Name, ref.ID); err != nil {
 			return st, err
 		}
 		ref.known = true // look again
@@ -293,11 +324,11 @@ func (s *Store) unread() clientv3.Op {
 	return clientv3.OpGet(s.keys.mailbox(s.id), clientv3.WithPrefix(), clientv3.WithMinModRev(s.read+1))
 }
 
-// readMail takes over what the mailbox says as of a revision, and deletes mail
-// about claims that are no longer this store's.
-func (s *Store) readMail(ctx context.Context, r *pb.RangeResponse, revision int64) error {
-	var useless []clientv3.Op
+// readMail takes over what the mailbox says as of a revision, and returns what
+// deletes mail about claims that are no longer this store's.
+func (s *Store) readMail(r *pb.RangeResponse, revision int64) (useless []clientv3.Op) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	byID := make(map[string]*tracked)
 	if len(r.Kvs) > 0 {
 		for id, t := range s.claims {
@@ -312,11 +343,5 @@ func (s *Store) readMail(ctx context.Context, r *pb.RangeResponse, revision int6
 		}
 	}
 	s.read = max(s.read, revision)
-	s.mu.Unlock()
-	for part := range slices.Chunk(useless, chunk) {
-		if _, err := s.txn(ctx, nil, part, nil); err != nil {
-			return err
-		}
-	}
-	return nil
+	return useless
 }

@@ -2,6 +2,8 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,6 +22,9 @@ type tracked struct {
 	foreign bool
 	lease   *lease
 	expires time.Time // when its own TTL is over
+	// ending: that is so, and it is being deleted; see bury.
+	ending bool
+	change int64 // revision of its key's last write, as far as is known
 
 	// As it was read last.
 	status   driver.Status
@@ -71,6 +76,7 @@ func (s *Store) notice(t *tracked, q *snapshot, m *member) {
 	}
 	now := time.Now()
 	t.status, t.revision, t.checked, t.watch, t.used = q.status(m.ID, m.state, now), q.revision, now, s.lookout(q, m), m.Used
+	t.change = m.change
 	if m.state == driver.Holding {
 		if t.since == 0 {
 			t.since = now.UnixMicro()
@@ -84,7 +90,7 @@ func (s *Store) extend(id claimID, l *lease, from time.Time, ttl time.Duration) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.claims[id]
-	if t == nil || t.lease != l || l.gone || t.mail > t.revision {
+	if t == nil || t.ending || t.lease != l || l.gone || t.mail > t.revision {
 		return driver.Status{}, false
 	}
 	if e := from.Add(ttl); e.After(t.expires) {
@@ -115,11 +121,13 @@ func (s *Store) known(name, id string) (tracked, bool) {
 
 // expire deletes the claim if its own TTL is over, and is tracked still.
 func (s *Store) expire(ctx context.Context, name, id string) error {
-	t, ok := s.known(name, id)
-	if !ok || time.Now().Before(t.expires) {
+	s.mu.Lock()
+	b, over := s.overdue(claimID{name, id}, time.Now())
+	s.mu.Unlock()
+	if !over {
 		return nil
 	}
-	return s.bury(ctx, claimID{name, id}, t)
+	return s.bury(ctx, []burial{b})
 }
 
 // dueAt has the reaper look at that time, or earlier. s.mu is held.
@@ -153,7 +161,7 @@ func (s *Store) reaper() {
 		case <-timer:
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
-		err := s.reap(ctx, func(*lease) bool { return true })
+		err := s.reap(ctx)
 		cancel()
 		s.mu.Lock()
 		s.due = time.Time{}
@@ -167,87 +175,114 @@ func (s *Store) reaper() {
 				s.due = a.expires
 			}
 		}
-		if err != nil && !s.due.IsZero() && time.Until(s.due) < time.Second {
-			s.due = time.Now().Add(time.Second) // nobody is there: their lease ends them
+		// Those that run out within a moment are deleted together; and if nobody is
+		// there, their lease ends them.
+		soonest := time.Now().Add(20 * time.Millisecond)
+		if err != nil {
+			soonest = time.Now().Add(time.Second)
+		}
+		if !s.due.IsZero() && s.due.Before(soonest) {
+			s.due = soonest
 		}
 		s.mu.Unlock()
 	}
 }
 
-// reap deletes the claims on those leases whose own TTL is over.
-func (s *Store) reap(ctx context.Context, on func(*lease) bool) error {
+// reap deletes the claims whose own TTL is over. What goes wrong with some of them
+// does not keep it from the others.
+func (s *Store) reap(ctx context.Context) error {
 	now := time.Now()
-	over, tried := make(map[claimID]tracked), make(map[claimID]*attempt)
+	var over []burial
+	tried := make(map[claimID]*attempt)
 	s.mu.Lock()
-	for id, t := range s.claims {
-		if !now.Before(t.expires) && on(t.lease) {
-			over[id] = *t
+	for id := range s.claims {
+		if b, ok := s.overdue(id, now); ok {
+			over = append(over, b)
 		}
 	}
 	for id, a := range s.tried {
-		if !now.Before(a.expires) && on(a.lease) {
+		if !now.Before(a.expires) {
 			tried[id] = a
 		}
 	}
 	s.mu.Unlock()
-	for id, t := range over {
-		if err := s.bury(ctx, id, t); err != nil {
-			return err
-		}
-	}
-	for id, a := range tried {
-		if err := s.cleanUp(ctx, id, a); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(s.bury(ctx, over), s.cleanUp(ctx, tried))
 }
 
-// bury deletes one claim whose TTL is over, unless it was renewed meanwhile, by
-// this store or by another that put it on its own lease.
-func (s *Store) bury(ctx context.Context, id claimID, t tracked) error {
-	get := clientv3.OpGet(t.key)
-	res, err := s.txn(ctx, nil, []clientv3.Op{get}, nil)
-	for err == nil {
-		kvs := res.Responses[len(res.Responses)-1].GetResponseRange().Kvs
-		if len(kvs) == 0 || clientv3.LeaseID(kvs[0].Lease) != t.lease.id || kvs[0].CreateRevision != t.create {
-			break
+// burial is a claim to be deleted, as it was when its TTL was over.
+type burial struct {
+	id             claimID
+	t              *tracked
+	key            string
+	create, change int64
+	lease          clientv3.LeaseID
+}
+
+// overdue marks the claim as ending if its own TTL is over. s.mu is held.
+//
+// Invariant: a claim that is ending is given no more time by this store: nothing
+// extends it, and no attempt for it begins; and it is not marked while an attempt is
+// under way that may give it more. So who is told by this store that a claim of his
+// goes on has a claim that is not being deleted.
+func (s *Store) overdue(id claimID, now time.Time) (b burial, over bool) {
+	t := s.claims[id]
+	if t == nil {
+		return b, false
+	}
+	if a := s.tried[id]; now.Before(t.expires) || !t.ending && a != nil && now.Before(a.expires) {
+		return b, false
+	}
+	t.ending = true
+	return burial{id, t, t.key, t.create, t.change, t.lease.id}, true
+}
+
+// bury deletes claims whose TTL is over, many by one transaction.
+//
+// Invariant: it deletes only what nobody has written since it was last seen on this
+// store's lease: whoever else takes a claim over writes it. So it may arrive as late
+// or as often as it likes.
+func (s *Store) bury(ctx context.Context, over []burial) error {
+	var errs []error
+	for part := range slices.Chunk(over, chunk) {
+		if err := s.buryPart(ctx, part); err != nil {
+			errs = append(errs, err) // they are ending still: the reaper comes again
 		}
-		s.mu.Lock()
-		now := s.claims[id]
-		renewed := now != nil && now.expires.After(t.expires)
-		if !renewed {
-			// A renewal that is noted only in this process would not show in the
-			// comparison: from here on the claim is not tracked, and who renews
-			// it writes its key, or finds it gone.
-			delete(s.claims, id)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) buryPart(ctx context.Context, part []burial) error {
+	for len(part) > 0 {
+		ops := make([]clientv3.Op, len(part))
+		for i, b := range part {
+			ops[i] = clientv3.OpTxn([]clientv3.Cmp{
+				clientv3.Compare(clientv3.CreateRevision(b.key), "=", b.create),
+				clientv3.Compare(clientv3.ModRevision(b.key), "=", b.change),
+				clientv3.Compare(clientv3.LeaseValue(b.key), "=", b.lease),
+			}, s.removal(b.key), []clientv3.Op{clientv3.OpGet(b.key, clientv3.WithKeysOnly())})
 		}
-		s.mu.Unlock()
-		if renewed {
-			return nil
-		}
-		res, err = s.txn(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(t.key), "=", kvs[0].ModRevision)},
-			append(s.removal(t.key), get), []clientv3.Op{get})
-		if err == nil && res.Succeeded {
-			s.forget(id.name, id.id)
-			return nil
-		}
-		if err != nil { // it may have been deleted or not
-			s.mu.Lock()
-			if s.claims[id] == nil {
-				s.claims[id] = &t
-			}
-			s.mu.Unlock()
+		res, err := s.txn(ctx, nil, ops, nil)
+		if err != nil {
 			return err
 		}
-	}
-	if err == nil {
+		var changed []burial // by others, and on this store's lease still
 		s.mu.Lock()
-		if now := s.claims[id]; now != nil && !now.expires.After(t.expires) {
-			delete(s.claims, id)
+		for i, b := range part {
+			if got := res.Responses[i].GetResponseTxn(); !got.Succeeded {
+				kvs := got.Responses[0].GetResponseRange().Kvs
+				if len(kvs) > 0 && kvs[0].CreateRevision == b.create && clientv3.LeaseID(kvs[0].Lease) == b.lease {
+					b.change = kvs[0].ModRevision
+					changed = append(changed, b)
+					continue
+				}
+			}
+			if s.claims[b.id] == b.t {
+				delete(s.claims, b.id)
+			}
+			s.vacate(b.id)
 		}
-		s.vacate(id)
 		s.mu.Unlock()
+		part = changed
 	}
-	return err
+	return nil
 }

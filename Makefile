@@ -57,4 +57,4 @@ install: ## install the servers that the tests start
 
 .PHONY: clean
 clean: ## remove what make has built
-	rm -rf bin bench/results
+	rm -rf bin bench/results $${TMPDIR:-/tmp}/pawl-data-* $${TMPDIR:-/tmp}/pawl-ports

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/await"
 )
 
 // daemon is a server's process, that can be started again.
@@ -71,7 +73,7 @@ func (d *daemon) start() error {
 }
 
 func (d *daemon) answers(pid int, exited <-chan struct{}) error {
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(await.Limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		select {
 		case <-exited:
 			return errors.New("it has ended")
@@ -119,9 +121,12 @@ func (d *daemon) Restart() error {
 	return d.start()
 }
 
-// someUser answers a user that is not root, for servers that refuse to run as
+// account is a user of the system.
+type account struct{ uid, gid uint32 }
+
+// someUser returns a user that is not root, for servers that refuse to run as
 // root: the first there is.
-func someUser(names ...string) (uid, gid uint32, err error) {
+func someUser(names ...string) (account, error) {
 	for _, name := range names {
 		u, err := user.Lookup(name)
 		if err != nil {
@@ -130,14 +135,14 @@ func someUser(names ...string) (uid, gid uint32, err error) {
 		n, err1 := strconv.ParseUint(u.Uid, 10, 32)
 		g, err2 := strconv.ParseUint(u.Gid, 10, 32)
 		if err1 == nil && err2 == nil {
-			return uint32(n), uint32(g), nil
+			return account{uint32(n), uint32(g)}, nil
 		}
 	}
-	return 0, 0, fmt.Errorf("none of the users %v is there", names)
+	return account{}, fmt.Errorf("none of the users %v is there", names)
 }
 
-// serverDir makes a folder that another user can reach and owns.
-func serverDir(name string, uid, gid uint32) (string, error) {
+// folder makes a folder that the account can reach and owns.
+func (a account) folder(name string) (string, error) {
 	// Not in a test's own folder: others may not enter its parents. And short, for
 	// sockets in it.
 	dir, err := os.MkdirTemp("", "pawl-"+name+"-")
@@ -145,28 +150,58 @@ func serverDir(name string, uid, gid uint32) (string, error) {
 		return "", err
 	}
 	if os.Getuid() == 0 {
-		if err := os.Chown(dir, int(uid), int(gid)); err != nil {
+		if err := os.Chown(dir, int(a.uid), int(a.gid)); err != nil {
 			return "", err
 		}
 	}
 	return dir, nil
 }
 
-// as lets the command run as that user, if it is started by root.
-func as(cmd *exec.Cmd, uid, gid uint32) *exec.Cmd {
+// as lets the command run as that account, if it is started by root.
+func (a account) as(cmd *exec.Cmd) *exec.Cmd {
 	cmd.SysProcAttr = dieWithParent()
 	if os.Getuid() == 0 {
 		if cmd.SysProcAttr == nil {
 			cmd.SysProcAttr = new(syscall.SysProcAttr)
 		}
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: gid}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
 	}
 	return cmd
 }
 
-// awaitLeader answers which of n servers leads; false: none does for a minute.
+// copyOf copies the data folder of a server that was never started, which fill
+// makes. That takes some seconds of a processor, so it is done once for each
+// version of the program, and kept in the system's folder for temporary files.
+func (a account) copyOf(program, data string, fill func(data string) error) error {
+	info, err := os.Stat(program)
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("pawl-data-%s-%x-%x", filepath.Base(program), info.ModTime().UnixNano(), a.uid)
+	kept := filepath.Join(os.TempDir(), name)
+	if _, err := os.Stat(kept); err != nil {
+		dir, err := a.folder("data")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if err := fill(filepath.Join(dir, "data")); err != nil {
+			return err
+		}
+		// Somebody else may have been faster.
+		if err := os.Rename(filepath.Join(dir, "data"), kept); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	if out, err := a.as(exec.Command("cp", "-Rp", kept, data)).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy %s: %w: %s", kept, err, out)
+	}
+	return nil
+}
+
+// awaitLeader returns which of n servers leads, and false if none comes to.
 func awaitLeader(n int, leads func(i int) bool) (leader int, ok bool) {
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(await.Limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		for i := range n {
 			if leads(i) {
 				return i, true
@@ -175,3 +210,8 @@ func awaitLeader(n int, leads func(i int) bool) (leader int, ok bool) {
 	}
 	return 0, false
 }
+
+// The servers of tests are unsynced: they hand what they write to the kernel and
+// do not wait for the disk. Killed servers lose nothing by that, as machines do
+// that lose their power, and a busy disk does not decide a test. Servers of
+// benchmarks are set as they come.

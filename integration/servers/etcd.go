@@ -45,20 +45,13 @@ func StartEtcd(dir string, opts EtcdOptions) (*Etcd, error) {
 		return nil, ErrNoEtcd
 	}
 	e := newEtcd(dir, "one", opts)
-	// The ports are free until somebody else takes one: then take others.
-	var err error
-	for range 5 {
-		if err = e.takePorts(); err != nil {
-			return nil, err
-		}
-		if err = e.start(); err == nil {
-			return e, nil
-		}
-		if rerr := e.wipe(); rerr != nil { // the data knows the peer's port
-			return nil, rerr
-		}
+	if err := e.takePorts(); err != nil {
+		return nil, err
 	}
-	return nil, err
+	if err := e.start(); err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 func newEtcd(dir, member string, opts EtcdOptions) *Etcd {
@@ -69,7 +62,7 @@ func newEtcd(dir, member string, opts EtcdOptions) *Etcd {
 
 func (e *Etcd) takePorts() (err error) {
 	for _, port := range []*int{&e.port, &e.peer, &e.metrics} {
-		if *port, err = freePort(); err != nil {
+		if *port, err = takePort(); err != nil {
 			return err
 		}
 	}
@@ -80,6 +73,7 @@ func (e *Etcd) takePorts() (err error) {
 // RunEtcd starts a server for a test, and stops it at its end.
 func RunEtcd(t testing.TB, opts EtcdOptions) *Etcd {
 	t.Helper()
+	opts.Args = append([]string{"--unsafe-no-fsync"}, opts.Args...) // see unsynced
 	e, err := StartEtcd(t.TempDir(), opts)
 	if err != nil {
 		t.Fatal(err)

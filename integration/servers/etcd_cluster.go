@@ -20,26 +20,21 @@ type EtcdCluster struct {
 // RunEtcdCluster starts a cluster for a test, and stops it at its end.
 func RunEtcdCluster(t testing.TB, members int) *EtcdCluster {
 	t.Helper()
-	// The ports are free until somebody else takes one: then take others.
-	var err error
-	for range 5 {
-		c := new(EtcdCluster)
-		if err = c.prepare(t, members); err != nil {
-			break
-		}
-		// None is healthy before a majority is there.
-		if err = c.each(func(e *Etcd) error { return e.start() }); err == nil {
-			return c
-		}
+	c := new(EtcdCluster)
+	if err := c.prepare(t, members); err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal(err)
-	return nil
+	// None is healthy before a majority is there.
+	if err := c.each(func(e *Etcd) error { return e.start() }); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func (c *EtcdCluster) prepare(t testing.TB, members int) error {
 	var all []string
 	for i := range members {
-		e := newEtcd(t.TempDir(), "m"+strconv.Itoa(i), EtcdOptions{})
+		e := newEtcd(t.TempDir(), "m"+strconv.Itoa(i), EtcdOptions{Args: []string{"--unsafe-no-fsync"}})
 		if err := e.takePorts(); err != nil {
 			return err
 		}

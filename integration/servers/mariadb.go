@@ -38,11 +38,11 @@ func StartMariaDB(opts MariaDBOptions) (*MariaDB, error) {
 	if err != nil {
 		return nil, ErrNoMariaDB
 	}
-	uid, gid, err := someUser("mysql", "nobody")
+	account, err := someUser("mysql", "nobody")
 	if err != nil && os.Getuid() == 0 {
 		return nil, fmt.Errorf("start mariadbd, which is not to run as root: %w", err)
 	}
-	dir, err := serverDir("my", uid, gid)
+	dir, err := account.folder("my")
 	if err != nil {
 		return nil, err
 	}
@@ -52,23 +52,28 @@ func StartMariaDB(opts MariaDBOptions) (*MariaDB, error) {
 	//
 	// On a machine that is short of memory or of kernel resources for asynchronous
 	// writes it can fail, and succeed a moment later.
-	for attempt := 1; ; attempt++ {
-		cmd := as(exec.Command(install, "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db",
-			"--skip-name-resolve", "--datadir="+data, "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M",
-			"--innodb-use-native-aio=0", "--tmpdir="+dir), uid, gid)
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
-		if err == nil {
-			break
+	installdb := func(data string) error {
+		for attempt := 1; ; attempt++ {
+			cmd := account.as(exec.Command(install, "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db",
+				"--skip-name-resolve", "--datadir="+data, "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M",
+				"--innodb-use-native-aio=0", "--tmpdir="+dir))
+			cmd.Dir = dir
+			out, err := cmd.CombinedOutput()
+			if err == nil {
+				return nil
+			}
+			if attempt == 3 {
+				return fmt.Errorf("mariadb-install-db: %w: %s", err, reason(out))
+			}
+			if err := os.RemoveAll(data); err != nil {
+				return err
+			}
+			time.Sleep(time.Duration(attempt) * time.Second)
 		}
-		if attempt == 3 {
-			os.RemoveAll(dir)
-			return nil, fmt.Errorf("mariadb-install-db: %w: %s", err, reason(out))
-		}
-		if err := os.RemoveAll(data); err != nil {
-			return nil, err
-		}
-		time.Sleep(time.Duration(attempt) * time.Second)
+	}
+	if err := account.copyOf(server, data, installdb); err != nil {
+		os.RemoveAll(dir)
+		return nil, err
 	}
 	init := filepath.Join(dir, "init.sql")
 	if err := os.WriteFile(init, []byte("CREATE DATABASE IF NOT EXISTS pawl;\n"), 0o644); err != nil {
@@ -76,27 +81,24 @@ func StartMariaDB(opts MariaDBOptions) (*MariaDB, error) {
 	}
 	m := &MariaDB{daemon{name: "mariadbd", dir: dir}}
 	m.command = func() *exec.Cmd {
-		cmd := as(exec.Command(server, append([]string{
+		cmd := account.as(exec.Command(server, append([]string{
 			"--no-defaults", "--datadir=" + data, "--socket=" + filepath.Join(dir, "socket"), "--pid-file=" + filepath.Join(dir, "pid"),
 			"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(m.port), "--skip-name-resolve", "--init-file=" + init,
 			"--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--innodb-use-native-aio=0", "--max-connections=300",
 			"--tmpdir=" + dir,
-		}, opts.Args...)...), uid, gid)
+		}, opts.Args...)...))
 		cmd.Dir = dir
 		return cmd
 	}
 	m.hello = m.accepts
-	// The port is free until somebody else takes it: then take another one.
-	for range 5 {
-		if m.port, err = freePort(); err != nil {
-			break
-		}
-		if err = m.start(); err == nil {
-			return m, nil
-		}
+	if m.port, err = takePort(); err == nil {
+		err = m.start()
 	}
-	m.Remove()
-	return nil, err
+	if err != nil {
+		m.Remove()
+		return nil, err
+	}
+	return m, nil
 }
 
 // reason answers the lines that speak of errors, for what comes after them is a
@@ -122,6 +124,7 @@ func isFile(path string) bool {
 // RunMariaDB starts a server for a test, and removes it at its end.
 func RunMariaDB(t testing.TB, opts MariaDBOptions) *MariaDB {
 	t.Helper()
+	opts.Args = append([]string{"--innodb-flush-log-at-trx-commit=2"}, opts.Args...) // see unsynced
 	m, err := StartMariaDB(opts)
 	if err != nil {
 		t.Fatal(err)

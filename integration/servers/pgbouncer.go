@@ -39,17 +39,17 @@ func startPgBouncer(p *Postgres, mode string) (*PgBouncer, error) {
 			return nil, ErrNoPgBouncer
 		}
 	}
-	uid, gid, err := someUser("postgres", "nobody")
+	account, err := someUser("postgres", "nobody")
 	if err != nil && os.Getuid() == 0 {
 		return nil, fmt.Errorf("start pgbouncer, which refuses to run as root: %w", err)
 	}
-	dir, err := serverDir("pgbouncer", uid, gid)
+	dir, err := account.folder("pgbouncer")
 	if err != nil {
 		return nil, err
 	}
 	b := &PgBouncer{daemon{name: "pgbouncer", dir: dir}}
 	config := filepath.Join(dir, "pgbouncer.ini")
-	b.command = func() *exec.Cmd { return as(exec.Command(path, config), uid, gid) }
+	b.command = func() *exec.Cmd { return account.as(exec.Command(path, config)) }
 	b.hello = func(int) bool {
 		c, err := net.DialTimeout("tcp", b.Addr(), time.Second)
 		if err == nil {
@@ -57,20 +57,17 @@ func startPgBouncer(p *Postgres, mode string) (*PgBouncer, error) {
 		}
 		return err == nil
 	}
-	// The port is free until somebody else takes it: then take another one.
-	for range 5 {
-		if b.port, err = freePort(); err != nil {
-			break
-		}
+	if b.port, err = takePort(); err == nil {
 		text := fmt.Sprintf("[databases]\npostgres = host=127.0.0.1 port=%d user=postgres\n[pgbouncer]\n"+
 			"listen_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\nauth_type = any\npool_mode = %s\n", p.port, b.port, mode)
-		if err = os.WriteFile(config, []byte(text), 0o644); err != nil {
-			break
-		}
-		if err = b.start(); err == nil {
-			return b, nil
-		}
+		err = os.WriteFile(config, []byte(text), 0o644)
 	}
-	os.RemoveAll(dir)
-	return nil, err
+	if err == nil {
+		err = b.start()
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	return b, nil
 }

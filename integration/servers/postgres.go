@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/await"
 )
 
 // ErrNoPostgres: the server's program is not installed.
@@ -27,8 +29,9 @@ type PostgresOptions struct {
 // Postgres is a PostgreSQL server that was started here.
 type Postgres struct {
 	daemon
-	opts     PostgresOptions
-	uid, gid uint32
+	opts    PostgresOptions
+	program string
+	account
 }
 
 // program finds one of PostgreSQL's programs. In Debian they are not in PATH, and
@@ -52,15 +55,7 @@ func StartPostgres(opts PostgresOptions) (*Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	auth := []string{"--auth=trust"}
-	if opts.Password != "" {
-		file := filepath.Join(p.dir, "password")
-		if err := os.WriteFile(file, []byte(opts.Password+"\n"), 0o644); err != nil {
-			return nil, err
-		}
-		auth = []string{"--auth=scram-sha-256", "--pwfile=" + file}
-	}
-	if err := p.run("initdb", append(auth, "-D", p.data(), "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")...); err != nil {
+	if err := p.initdb(); err != nil {
 		os.RemoveAll(p.dir)
 		return nil, err
 	}
@@ -70,26 +65,41 @@ func StartPostgres(opts PostgresOptions) (*Postgres, error) {
 	return p, nil
 }
 
+// initdb makes the data folder.
+func (p *Postgres) initdb() error {
+	initdb := func(data string, auth ...string) error {
+		return p.run("initdb", append(auth, "-D", data, "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")...)
+	}
+	if p.opts.Password == "" {
+		return p.copyOf(p.program, p.data(), func(data string) error { return initdb(data, "--auth=trust") })
+	}
+	file := filepath.Join(p.dir, "password")
+	if err := os.WriteFile(file, []byte(p.opts.Password+"\n"), 0o644); err != nil {
+		return err
+	}
+	return initdb(p.data(), "--auth=scram-sha-256", "--pwfile="+file)
+}
+
 // newPostgres answers a server with an empty folder.
 func newPostgres(opts PostgresOptions) (*Postgres, error) {
 	server, err := program("postgres")
 	if err != nil {
 		return nil, err
 	}
-	uid, gid, err := someUser("postgres", "nobody")
+	account, err := someUser("postgres", "nobody")
 	if err != nil && os.Getuid() == 0 {
 		return nil, fmt.Errorf("start postgres, which refuses to run as root: %w", err)
 	}
-	dir, err := serverDir("pg", uid, gid)
+	dir, err := account.folder("pg")
 	if err != nil {
 		return nil, err
 	}
-	p := &Postgres{opts: opts, daemon: daemon{name: "postgres", dir: dir}, uid: uid, gid: gid}
+	p := &Postgres{opts: opts, daemon: daemon{name: "postgres", dir: dir}, program: server, account: account}
 	p.command = func() *exec.Cmd {
-		cmd := as(exec.Command(server, append([]string{
+		cmd := account.as(exec.Command(server, append([]string{
 			"-D", p.data(), "-k", dir, "-c", "listen_addresses=127.0.0.1", "-p", strconv.Itoa(p.port),
 			"-c", "max_connections=200",
-		}, opts.Args...)...), uid, gid)
+		}, opts.Args...)...))
 		cmd.Dir = dir
 		return cmd
 	}
@@ -105,7 +115,7 @@ func (p *Postgres) run(name string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	cmd := as(exec.Command(path, args...), p.uid, p.gid)
+	cmd := p.as(exec.Command(path, args...))
 	cmd.Dir = p.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", name, err, out)
@@ -115,22 +125,19 @@ func (p *Postgres) run(name string, args ...string) error {
 
 // serve starts the server for the first time; if that fails, it is removed.
 func (p *Postgres) serve() (err error) {
-	// The port is free until somebody else takes it: then take another one.
-	for range 5 {
-		if p.port, err = freePort(); err != nil {
-			break
-		}
-		if err = p.start(); err == nil {
-			return nil
-		}
+	if p.port, err = takePort(); err == nil {
+		err = p.start()
 	}
-	p.Remove()
+	if err != nil {
+		p.Remove()
+	}
 	return err
 }
 
 // RunPostgres starts a server for a test, and removes it at its end.
 func RunPostgres(t testing.TB, opts PostgresOptions) *Postgres {
 	t.Helper()
+	opts.Args = append([]string{"-c", "fsync=off"}, opts.Args...) // see unsynced
 	p, err := StartPostgres(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -143,6 +150,7 @@ func RunPostgres(t testing.TB, opts PostgresOptions) *Postgres {
 // proxy in front of it. It is removed at the test's end.
 func (p *Postgres) RunReplica(t testing.TB, addr string, opts PostgresOptions) *Postgres {
 	t.Helper()
+	opts.Args = append([]string{"-c", "fsync=off"}, opts.Args...) // see unsynced
 	r, err := newPostgres(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +229,7 @@ func (p *Postgres) Kill() {
 func (p *Postgres) Restart() (err error) {
 	p.Kill()
 	// While the last of the old processes ends, the new server refuses to start.
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(await.Limit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if err = p.start(); err == nil {
 			break
 		}

@@ -21,7 +21,7 @@ var ErrMissing = errors.New("redis-server is not installed: `make test` installs
 
 // RedisOptions of a server. The zero value keeps all data in memory only.
 type RedisOptions struct {
-	AppendOnly bool     // write every command to disk before it is answered
+	AppendOnly bool     // write every command to a file before it is answered
 	Password   string   // of the default user
 	Args       []string // further arguments, as in "--maxmemory", "1mb"
 }
@@ -38,19 +38,16 @@ func StartRedis(dir string, opts RedisOptions) (*Redis, error) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		return nil, ErrMissing
 	}
-	// The port is free until somebody else takes it: then take another one.
+	r := &Redis{daemon: daemon{name: "redis-server", dir: dir}, opts: opts}
+	r.command, r.hello = r.server, r.replies
 	var err error
-	for range 5 {
-		r := &Redis{daemon: daemon{name: "redis-server", dir: dir}, opts: opts}
-		r.command, r.hello = r.server, r.replies
-		if r.port, err = freePort(); err != nil {
-			return nil, err
-		}
-		if err = r.start(); err == nil {
-			return r, nil
-		}
+	if r.port, err = takePort(); err != nil {
+		return nil, err
 	}
-	return nil, err
+	if err := r.start(); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // RunRedis starts a server for a test, and stops it at its end.
@@ -62,15 +59,6 @@ func RunRedis(t testing.TB, opts RedisOptions) *Redis {
 	}
 	t.Cleanup(func() { r.Kill() })
 	return r
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("look for a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // URL names the server as pawl's --store does.
@@ -87,7 +75,7 @@ func (r *Redis) server() *exec.Cmd {
 		"--save", "", "--daemonize", "no",
 	}
 	if r.opts.AppendOnly {
-		args = append(args, "--appendonly", "yes", "--appendfsync", "always")
+		args = append(args, "--appendonly", "yes", "--appendfsync", "no")
 	}
 	if r.opts.Password != "" {
 		args = append(args, "--requirepass", r.opts.Password)

@@ -43,21 +43,18 @@ func StartZooKeeper(dir string, opts ZooKeeperOptions) (*ZooKeeper, error) {
 	if err := haveZooKeeper(); err != nil {
 		return nil, err
 	}
-	// The port is free until somebody else takes it: then take another one.
+	z := newZooKeeper(dir, opts)
 	var err error
-	for range 5 {
-		z := newZooKeeper(dir, opts)
-		if z.port, err = freePort(); err != nil {
-			return nil, err
-		}
-		if err = z.configure(); err != nil {
-			return nil, err
-		}
-		if err = z.start(); err == nil {
-			return z, nil
-		}
+	if z.port, err = takePort(); err != nil {
+		return nil, err
 	}
-	return nil, err
+	if err := z.configure(); err != nil {
+		return nil, err
+	}
+	if err := z.start(); err != nil {
+		return nil, err
+	}
+	return z, nil
 }
 
 func haveZooKeeper() error {
@@ -79,6 +76,7 @@ func newZooKeeper(dir string, opts ZooKeeperOptions) *ZooKeeper {
 // RunZooKeeper starts a server for a test, and stops it at its end.
 func RunZooKeeper(t testing.TB, opts ZooKeeperOptions) *ZooKeeper {
 	t.Helper()
+	opts.Config = append([]string{"forceSync=no"}, opts.Config...) // see unsynced
 	z, err := StartZooKeeper(t.TempDir(), opts)
 	if err != nil {
 		t.Fatal(err)

@@ -27,31 +27,26 @@ func RunZooKeeperEnsemble(t testing.TB, members, syncLimit int, config ...string
 	if err := haveZooKeeper(); err != nil {
 		t.Fatal(err)
 	}
-	// The ports are free until somebody else takes one: then take others.
-	var err error
-	for range 5 {
-		z := &ZooKeeperEnsemble{links: make(map[[2]int]*Proxy)}
-		if err = z.prepare(t, members, syncLimit, config); err != nil {
-			break
-		}
-		if err = z.start(); err == nil {
-			return z
-		}
+	z := &ZooKeeperEnsemble{links: make(map[[2]int]*Proxy)}
+	if err := z.prepare(t, members, syncLimit, config); err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal(err)
-	return nil
+	if err := z.start(); err != nil {
+		t.Fatal(err)
+	}
+	return z
 }
 
 func (z *ZooKeeperEnsemble) prepare(t testing.TB, members, syncLimit int, config []string) error {
 	type ports struct{ quorum, election int }
 	all := make([]ports, members)
 	for i := range all {
-		m := newZooKeeper(t.TempDir(), ZooKeeperOptions{})
+		m := newZooKeeper(t.TempDir(), ZooKeeperOptions{Config: []string{"forceSync=no"}})
 		m.number = i + 1
 		z.Members = append(z.Members, m)
 		for _, port := range []*int{&m.port, &all[i].quorum, &all[i].election} {
 			var err error
-			if *port, err = freePort(); err != nil {
+			if *port, err = takePort(); err != nil {
 				return err
 			}
 		}

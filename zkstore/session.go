@@ -249,34 +249,6 @@ func (n *session) current() io.Closer {
 	return n.wire
 }
 
-// explain says more of an error of the client.
-func (n *session) explain(err error) error {
-	if err == nil {
-		return nil
-	}
-	servers := strings.Join(n.store.servers, ",")
-	n.mu.Lock()
-	trouble := n.trouble
-	n.mu.Unlock()
-	switch {
-	case n.store.ctx.Err() != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
-		return driver.ErrClosed
-	case errors.Is(err, zk.ErrNoAuth):
-		return driver.Permanent(fmt.Errorf("%s: no permission, or another user or password is needed: %w", servers, err))
-	case errors.Is(err, zk.ErrInvalidACL), errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrShortBuffer):
-		return driver.Permanent(fmt.Errorf("%s: %w", servers, err))
-	case errors.Is(err, zk.ErrNoServer) || trouble != nil:
-		if trouble != nil {
-			return fmt.Errorf("cannot reach %s: %w (%w)", servers, trouble, err)
-		}
-		return fmt.Errorf("cannot reach %s: %w", servers, err)
-	case errors.Is(err, zk.ErrConnectionClosed), errors.Is(err, zk.ErrSessionExpired), errors.Is(err, zk.ErrSessionMoved),
-		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s: %w", servers, err)
-	}
-	return err
-}
-
 // exists answers nil if there is no such node.
 func (n *session) exists(ctx context.Context, path string) (*zk.Stat, error) {
 	return call(ctx, n, func(c *zk.Conn) (*zk.Stat, error) {
@@ -301,11 +273,6 @@ func (n *session) multi(ctx context.Context, ops []any, ended func(error)) ([]zk
 		}
 		return rs, err
 	}, ended)
-}
-
-// raced tells that somebody else was faster.
-func raced(err error) bool {
-	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists) || errors.Is(err, zk.ErrNotEmpty)
 }
 
 type watchKey struct {

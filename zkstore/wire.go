@@ -106,19 +106,31 @@ func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	if w.asked.IsZero() {
+	first := w.asked.IsZero()
+	if first {
 		w.asked = now
 	} else if len(p) == 12 && binary.BigEndian.Uint32(p[4:]) == pingNumber { // the client's too
 		w.pings = append(w.pings, now)
 	}
 	k, err := w.Conn.Write(p)
 	if err != nil {
+		trouble := err
+		if first {
+			trouble = w.refused(err)
+		}
 		n := w.session
 		n.mu.Lock()
-		n.trouble = err
+		n.trouble = trouble
 		n.mu.Unlock()
 	}
 	return k, err
+}
+
+// refused says why a server may have ended a connection that it has just accepted:
+// it does so without a word.
+func (w *wire) refused(err error) error {
+	return fmt.Errorf("%s closes the connection before it serves: it is not ready (has it lost its ensemble?), or "+
+		"this address has as many connections as maxClientCnxns allows, 60 by default: %w", w.RemoteAddr(), err)
 }
 
 // SetReadDeadline bounds the wait for the first answer, which the client would
@@ -157,7 +169,7 @@ func (w *wire) frame() error {
 	defer n.mu.Unlock()
 	switch {
 	case err != nil:
-		n.trouble = fmt.Errorf("%s ends the connection before it serves: %w", w.RemoteAddr(), err)
+		n.trouble = w.refused(err)
 		if !n.lost.IsZero() && time.Since(n.lost) > time.Duration(n.granted.Load()) {
 			n.store.replace(n)
 		}

@@ -5,6 +5,7 @@ package command
 import (
 	"database/sql"
 	"fmt"
+	"net"
 	"regexp"
 	"strings"
 	"testing"
@@ -179,4 +180,20 @@ func TestDoctorZooKeeper(t *testing.T) {
 	newBundle(t, mine).doctor(0).healthy(t)
 	newBundle(t, strings.Replace(mine, "sesame", "barley", 1)).doctor(78).want(t, "fail", "lock", "")
 	newBundle(t, z.URL()+",127.0.0.1:1").doctor(1).want(t, "warn", "member", "refused")
+
+	closes, err := net.Listen("tcp", "127.0.0.1:0") // as a server with too many connections
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closes.Close() })
+	go func() {
+		for {
+			c, err := closes.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	newBundle(t, "zk://"+closes.Addr().String()).doctor(69).want(t, "fail", "reachable", "closes the connection")
 }

@@ -1,7 +1,9 @@
 package zookeeper
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -186,4 +188,53 @@ func TestZooKeeperClampedLease(t *testing.T) {
 	if err := lease.Unlock(await.Context(t)); err != nil {
 		t.Errorf("after twice the time that the server gives: %v", err)
 	}
+}
+
+// A server that has as many connections of an address as it allows closes the next
+// one without a word: the likely cause is named to who waits and to the observer.
+func TestZooKeeperTooManyConnections(t *testing.T) {
+	t.Parallel()
+	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxClientCnxns=2"}})
+	for i := range 2 {
+		storetest.Enter(t, openZooKeeper(t, z.URL(), nil), storetest.Mutex(fmt.Sprint("x", i), time.Minute), driver.Holding)
+	}
+	const cause = "maxClientCnxns"
+	told := make(chan error, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	c := pawl.New(openZooKeeper(t, z.URL(), nil), &pawl.Options{Observer: func(e pawl.Event) {
+		if e.Err == nil {
+			return
+		}
+		select {
+		case told <- e.Err:
+		default:
+		}
+		cancel()
+	}})
+	defer c.Close(await.Context(t))
+	_, err := c.Mutex("y").Lock(ctx)
+	var w *pawl.WaitError
+	if !errors.As(err, &w) || w.Engine == nil || !strings.Contains(w.Engine.Error(), cause) || driver.IsPermanent(err) {
+		t.Errorf("lock: %v", err)
+	}
+	if err := await.Value(t, "what the observer is told", told); !strings.Contains(err.Error(), cause) {
+		t.Errorf("the observer is told %v", err)
+	}
+}
+
+// A server that wants another way of logging in is not asked again and again.
+func TestZooKeeperDemandsLogin(t *testing.T) {
+	t.Parallel()
+	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"enforce.auth.enabled=true", "enforce.auth.schemes=digest"}})
+	_, err := openZooKeeper(t, z.URL(), nil).Enter(await.Context(t), storetest.Mutex("x", time.Minute))
+	if !driver.IsPermanent(err) || !strings.Contains(err.Error(), "enforce.auth.schemes") {
+		t.Errorf("enter without a user: %v", err)
+	}
+	ann := openZooKeeper(t, "zk://ann:p@"+z.Addr(), nil)
+	h := storetest.Mutex("x", 2*time.Second)
+	storetest.Enter(t, ann, h, driver.Holding)
+	if err := z.Restart(true); err != nil { // it logs in again, before it says anything else
+		t.Fatal(err)
+	}
+	storetest.Renewed(t, ann, h)
 }

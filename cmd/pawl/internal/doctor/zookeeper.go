@@ -99,7 +99,11 @@ func (e *exam) zkServers(ctx context.Context) bool {
 		e.zkServer(ctx, addr, low.readOnly)
 	}
 	if !up {
-		return e.unreachable(last, "")
+		do := ""
+		if errors.Is(last, errZKCloses) {
+			do = "is its ensemble complete, and has this machine fewer connections to it than maxClientCnxns allows, 60 by default?"
+		}
+		return e.unreachable(last, do)
 	}
 	for _, text := range down {
 		e.warn("member", "is it running? it should be, or not be in the URL", "%s", text)
@@ -129,16 +133,16 @@ func (e *exam) zkServer(ctx context.Context, addr string, readOnly bool) {
 }
 
 // zkSessions compares the session timeouts that the servers allow with what the
-// store asks for: 5/4 of the TTL.
+// store asks for: 3/2 of the TTL.
 func (e *exam) zkSessions(shortest, longest time.Duration) {
-	asked := e.ttl * 5 / 4
+	asked := e.ttl * 3 / 2
 	switch {
 	case shortest > asked:
-		e.warn("sessions", fmt.Sprintf("set minSessionTimeout=%d, or a smaller tickTime; or use --ttl %v and know it", asked.Milliseconds(), shortest*4/5),
+		e.warn("sessions", fmt.Sprintf("set minSessionTimeout=%d, or a smaller tickTime; or use --ttl %v and know it", asked.Milliseconds(), shortest*2/3),
 			"they last %v at least: who dies holding a lock with a TTL of %v blocks it for so long", shortest, e.ttl)
 	case longest < asked:
-		e.warn("sessions", fmt.Sprintf("set maxSessionTimeout=%d, or use --ttl %v", asked.Milliseconds(), longest*4/5),
-			"they last %v at most: a lock with a TTL of %v must be renewed as if that were %v", longest, e.ttl, longest*4/5)
+		e.warn("sessions", fmt.Sprintf("set maxSessionTimeout=%d, or use --ttl %v", asked.Milliseconds(), longest*2/3),
+			"they last %v at most: a lock with a TTL of %v must be renewed as if that were %v", longest, e.ttl, longest*2/3)
 	default:
 		e.ok("sessions", "%v to %v, as a TTL of %v needs", shortest, longest, e.ttl)
 	}
@@ -173,6 +177,10 @@ type zkOffer struct {
 	readOnly bool // it has lost its ensemble
 }
 
+// errZKCloses: a server does so without a word when it serves nobody, or has too
+// many connections of this address.
+var errZKCloses = errors.New("it closes the connection")
+
 // zkSession asks for a session with that timeout, and ends it. The client does
 // not tell what it was granted.
 func zkSession(ctx context.Context, addr string, timeout time.Duration) (o zkOffer, err error) {
@@ -192,12 +200,12 @@ func zkSession(ctx context.Context, addr string, timeout time.Duration) (o zkOff
 	q = append(q, make([]byte, 16)...)
 	q = append(q, 1)
 	if err := zkSend(conn, q); err != nil {
-		return o, err
+		return o, fmt.Errorf("%w: %w", errZKCloses, err)
 	}
 	r := bufio.NewReader(conn)
 	var size [4]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {
-		return o, fmt.Errorf("it closes the connection: %w", err)
+		return o, fmt.Errorf("%w: %w", errZKCloses, err)
 	}
 	n := binary.BigEndian.Uint32(size[:])
 	if n < 36 || n > 1<<10 {

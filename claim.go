@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
@@ -19,13 +20,13 @@ type claim struct {
 	id      string // changes only while waiting, see startOver
 	ttl     time.Duration
 	state   claimState
-	pursued bool // a goroutine is after it
-	plain   bool // once it holds, only Extend renews it
+	pursued bool        // a goroutine is after it
+	plain   atomic.Bool // once it holds, only Extend renews it; written under the cohort's mutex
 
 	// What the store said last.
-	deadline time.Time     // see remaining
-	slept    time.Duration // the machine's sleep that was known when the request was sent that set deadline
-	life     time.Duration // what the store gave the claim by that, by the local clock
+	deadline atomic.Pointer[deadline] // written under the cohort's mutex
+	first    deadline                 // the first one, which spares an allocation
+	life     time.Duration            // what the store gave the claim by that, by the local clock
 	ahead    int
 	blocker  *driver.Entry
 
@@ -38,10 +39,9 @@ type claim struct {
 	exact    bool // not before renewAt: the answer would be the same
 	soon     int  // dates in a row that were to come at once
 	renewing bool
-	failing  error // the last renewal's error
-	failures int   // of renewals in a row
-	hurried  bool  // renew as soon as possible, to see what became of it
-	fresh    bool  // a plain lease that waited, not renewed since its grant
+	failures int  // of renewals in a row
+	hurried  bool // renew as soon as possible, to see what became of it
+	fresh    bool // a plain lease that waited, not renewed since its grant
 
 	// For the keeper, guarded by its mutex.
 	due   time.Time
@@ -97,7 +97,8 @@ const (
 )
 
 func (co *cohort) newClaim(id string) *claim {
-	cl := &claim{co: co, id: id, ttl: co.key.ttl, plain: co.key.noRenewal, units: co.key.units}
+	cl := &claim{co: co, id: id, ttl: co.key.ttl, units: co.key.units}
+	cl.plain.Store(co.key.noRenewal)
 	co.core.register(cl)
 	return cl
 }
@@ -159,10 +160,18 @@ func (cl *claim) ref() driver.Ref {
 
 // renewedAt takes over the deadline from the answer to a request.
 func (cl *claim) renewedAt(sent time.Time, slept time.Duration, st driver.Status) {
-	if st.Deadline.After(cl.deadline) {
-		cl.deadline, cl.slept = st.Deadline, slept
+	d := cl.believed()
+	d.failing, cl.failures = nil, 0
+	if st.Deadline.After(d.at) {
+		d.at, d.slept = st.Deadline, slept
 	}
-	cl.failing, cl.failures = nil, 0
+	if cl.deadline.Load() == nil {
+		cl.first = d
+		cl.deadline.Store(&cl.first)
+	} else {
+		next := d
+		cl.deadline.Store(&next)
+	}
 	if !st.Deadline.IsZero() {
 		cl.life = st.Deadline.Sub(sent)
 	}
@@ -206,15 +215,52 @@ func (cl *claim) span() time.Duration {
 	return cl.ttl
 }
 
-// remaining answers how long the claim is good for.
+// deadline is until when a claim that holds is believed in. It is never changed.
+type deadline struct {
+	at      time.Time
+	slept   time.Duration // the machine's sleep that was known when the request was sent that set at
+	failing error         // of the last renewal, if it failed
+}
+
+// left answers how long the claim is good for.
 //
 // Invariant: no tenure is given, passed on or called protected unless this is
 // above zero, and the deadline is earlier than the store's by its own margin:
 // the holder stops believing before the store may grant the name to another.
 // The monotonic clock stands still while the machine sleeps, the store's does
 // not: that time is counted off.
+func (d *deadline) left(now time.Time, slept time.Duration) time.Duration {
+	return d.at.Sub(now) - max(0, slept-d.slept)
+}
+
+// believed is a copy of the deadline.
+func (cl *claim) believed() deadline {
+	if d := cl.deadline.Load(); d != nil {
+		return *d
+	}
+	return deadline{}
+}
+
+func (cl *claim) until() time.Time { return cl.believed().at }
+
+// remaining answers how long the claim is good for; see deadline.
 func (cl *claim) remaining(now time.Time, slept time.Duration) time.Duration {
-	return cl.deadline.Sub(now) - max(0, slept-cl.slept)
+	d := cl.believed()
+	return d.left(now, slept)
+}
+
+// expired says why the claim's time has passed at now; nil if it has not.
+func (cl *claim) expired(now time.Time, slept time.Duration) error {
+	d := cl.believed()
+	switch {
+	case d.left(now, slept) > 0:
+		return nil
+	case d.failing != nil:
+		return fmt.Errorf("it was not renewed in time: %w", d.failing)
+	case cl.plain.Load():
+		return errors.New("its TTL has passed")
+	}
+	return errors.New("it was not renewed in time")
 }
 
 // hurry has the claim renewed as soon as possible, also if a renewal is under
@@ -268,7 +314,7 @@ func (cl *claim) rivalled() {
 // room is how many local waiters the claim will still serve.
 func (cl *claim) room() int {
 	switch {
-	case cl.spare == 0 || cl.plain || cl.tenure.opts.MinHold > 0:
+	case cl.spare == 0 || cl.plain.Load() || cl.tenure.opts.MinHold > 0:
 		return 0
 	case cl.shown || cl.ttl != cl.co.key.ttl:
 		return 0 // somebody may adopt it; it was extended for one lease

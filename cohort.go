@@ -260,7 +260,7 @@ func (cl *claim) held() error {
 	t := cl.tenure
 	return &HeldError{cl.co.key.name, &driver.Entry{
 		ID: cl.id, State: driver.Holding, Units: cl.units, Token: t.token.Load(), Owner: owner,
-		Age: time.Since(cl.since), Held: time.Since(t.acquired), TTL: time.Until(cl.deadline),
+		Age: time.Since(cl.since), Held: time.Since(t.acquired), TTL: time.Until(cl.until()),
 	}}
 }
 
@@ -349,7 +349,7 @@ func (co *cohort) granted(cl *claim, st driver.Status) {
 
 // grant makes the tenure for a claim whose status st says that it holds.
 func (co *cohort) grant(cl *claim, opts *Options, st driver.Status) *tenure {
-	if cl.state == waiting && cl.plain {
+	if cl.state == waiting && cl.plain.Load() {
 		// Its time has run while it waited: begin anew, once.
 		cl.fresh = true
 		cl.hurry()

@@ -12,8 +12,15 @@ func (el *Election) Expiring(d time.Duration) *Election {
 
 // Contexts answers how many contexts the lease keeps, to end them with it.
 func (l *Lease) Contexts() int {
-	co := l.t.cl.co
-	co.mu.Lock()
-	defer co.mu.Unlock()
-	return len(l.t.contexts)
+	e := &l.t.contexts
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.all)
+}
+
+// Freeze keeps everybody from the lock of the lease, the client's own goroutine
+// that looks after leases first of all, until thaw is called.
+func (l *Lease) Freeze() (thaw func()) {
+	l.t.cl.co.mu.Lock()
+	return l.t.cl.co.mu.Unlock
 }

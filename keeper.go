@@ -254,7 +254,7 @@ func (cl *claim) early() time.Duration {
 
 // renews tells whether the claim is to be renewed at renewAt.
 func (cl *claim) renews() bool {
-	return cl.state == waiting || !cl.plain || cl.hurried
+	return cl.state == waiting || !cl.plain.Load() || cl.hurried
 }
 
 // tend ends the claim's tenure if its time has come, and answers whether the
@@ -268,7 +268,7 @@ func (cl *claim) tend(now time.Time, slept time.Duration) (r driver.Ref, ok bool
 	}
 	if cl.renews() && !cl.renewing && !cl.renewAt.After(now.Add(cl.early())) {
 		r = cl.ref()
-		if cl.state == holding && cl.plain && !cl.fresh {
+		if cl.state == holding && cl.plain.Load() && !cl.fresh {
 			r.TTL = driver.MinTTL // a look at a plain lease must not make it longer
 		}
 		cl.ends = later(cl.ends, now.Add(r.TTL))

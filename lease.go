@@ -1,6 +1,7 @@
 package pawl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 type Lease struct {
 	t        *tenure
 	released atomic.Bool
+	lost     error // what Unlock found to have ended it; guarded by the cohort's mutex
 }
 
 // tenure is one grant to one caller: what the re-entrant leases of a lock have
@@ -30,9 +32,10 @@ type tenure struct {
 	ended       time.Time // its deadline, once it is over
 
 	lost     chan struct{}
-	wanted   chan struct{}              // see Wanted
-	pressed  bool                       // others want it, or did
-	contexts map[*leaseContext]struct{} // alive
+	wanted   chan struct{} // see Wanted
+	pressed  bool          // others want it, or did
+	contexts endings
+	ending   atomic.Pointer[error] // err, for those who do not hold the mutex
 
 	prev, next *tenure // others on the same claim, see claim.tenure
 
@@ -90,7 +93,7 @@ func (l *Lease) Deadline() time.Time {
 }
 
 func (t *tenure) deadline() time.Time {
-	switch d := t.cl.deadline; {
+	switch d := t.cl.until(); {
 	case t.err != nil:
 		return t.ended
 	case !t.maxHoldEnds.IsZero() && t.maxHoldEnds.Before(d):
@@ -100,15 +103,19 @@ func (t *tenure) deadline() time.Time {
 	}
 }
 
-// Err answers nil while the lease holds; after that ErrLost, ErrReleased, or
-// ErrClosed if the client was closed.
+// Err answers nil while the lease holds; after that ErrLost, also if it was
+// unlocked since, ErrReleased, or ErrClosed if the client was closed. It goes by
+// the clock, not by when this process was told.
 func (l *Lease) Err() error {
-	if l.released.Load() {
-		return l.releasedErr()
+	if !l.released.Load() && l.over(time.Now()) == nil {
+		return nil
 	}
 	t := l.t
 	t.cl.co.mu.Lock()
 	defer t.cl.co.mu.Unlock()
+	if l.released.Load() {
+		return cmp.Or(l.lost, l.releasedErr())
+	}
 	t.checkExpired(time.Now())
 	return t.err
 }
@@ -119,6 +126,7 @@ func (l *Lease) Lost() <-chan struct{} {
 	t := l.t
 	t.cl.co.mu.Lock()
 	defer t.cl.co.mu.Unlock()
+	t.checkExpired(time.Now())
 	if t.lost == nil {
 		t.lost = make(chan struct{})
 		if t.err != nil && t.err != ErrReleased {
@@ -129,79 +137,29 @@ func (l *Lease) Lost() <-chan struct{} {
 }
 
 // Context answers a context that ends with parent and with the lease: when it
-// is lost (context.Cause is ErrLost and says why) or unlocked (ErrReleased).
+// is lost (context.Cause is ErrLost and says why) or unlocked (ErrReleased). Its
+// Err and Done go by the clock: they say so as soon as the lease's time has passed,
+// also if the process was paused until a moment ago. Contexts derived from it
+// follow as soon as the client runs.
+//
 // Locking the same name with it re-enters or is ErrDeadlock; see
 // [Options].Reentrant.
 func (l *Lease) Context(parent context.Context) context.Context {
-	t := l.t
-	ctx, cancel := context.WithCancelCause(parent)
-	c := &leaseContext{ctx, l, t, cancel}
-	t.cl.co.mu.Lock()
-	defer t.cl.co.mu.Unlock()
-	if t.err != nil {
-		cancel(t.err)
-		return c
-	}
-	if t.contexts == nil {
-		t.contexts = make(map[*leaseContext]struct{})
-	}
-	t.contexts[c] = struct{}{}
-	if parent.Done() != nil {
-		context.AfterFunc(ctx, c.forget)
-	}
-	return c
+	return l.t.contexts.context(parent, l)
 }
 
-// leaseContext remembers the lease it belongs to.
-type leaseContext struct {
-	context.Context
-	lease  *Lease
-	t      *tenure
-	cancel context.CancelCauseFunc
+// over is of hold.
+func (l *Lease) over(now time.Time) error {
+	return l.t.over(now, l.t.cl.co.core.keeper.sleptBy(now))
 }
 
-// forget keeps contexts that ended with their parents from piling up.
-func (c *leaseContext) forget() {
-	c.t.cl.co.mu.Lock()
-	defer c.t.cl.co.mu.Unlock()
-	delete(c.t.contexts, c)
-}
+func (l *Lease) last() time.Time { return l.t.maxHoldEnds }
 
-type leaseKey struct{}
-
-func (c *leaseContext) Value(key any) any {
-	if key == (leaseKey{}) {
-		return c
+func (l *Lease) part(core *core, name string) *tenure {
+	if co := l.t.cl.co; co.core != core || co.key.name != name {
+		return nil
 	}
-	return c.Context.Value(key)
-}
-
-// LeaseFrom answers the lease that ctx belongs to, the innermost of several:
-// that of [Lease.Context], and so of what Do runs. nil if there is none; those of
-// a [LeaseSet] are not found.
-func LeaseFrom(ctx context.Context) *Lease {
-	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
-		return c.lease
-	}
-	return nil
-}
-
-// held answers the tenure of that lock that ctx belongs to and that has not
-// ended, or nil.
-func held(ctx context.Context, core *core, name string) *tenure {
-	if t := heldInSet(ctx, core, name); t != nil {
-		return t
-	}
-	for {
-		c, ok := ctx.Value(leaseKey{}).(*leaseContext)
-		if !ok {
-			return nil
-		}
-		if co := c.t.cl.co; co.core == core && co.key.name == name && c.t.holds() {
-			return c.t
-		}
-		ctx = c.Context
-	}
+	return l.t
 }
 
 // Extend renews the lease now, to last for ttl after the request at the least;
@@ -265,6 +223,11 @@ func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 		return "", fmt.Errorf("hand over: %w", err)
 	}
 	t, co := l.t, l.t.cl.co
+	defer func() {
+		if err == nil {
+			t.contexts.end(ErrReleased)
+		}
+	}()
 	co.mu.Lock()
 	defer co.mu.Unlock()
 	switch {
@@ -298,14 +261,15 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		return l.releasedErr()
 	}
 	t, cl, co := l.t, l.t.cl, l.t.cl.co
-	now := time.Now()
 	co.mu.Lock()
+	now := time.Now() // not before: the mutex may have kept it waiting
 	t.checkExpired(now)
 	if t.leases--; t.err != nil || t.leases > 0 {
 		defer co.mu.Unlock()
 		if cl.stuck && t.leases == 0 && cl.tenure == t {
 			cl.leaveSoon(t.token.Load(), 0)
 		}
+		l.lost = t.err
 		return t.err
 	}
 	token := t.token.Load()
@@ -313,10 +277,12 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	linger := cl.linger(now)
 	if cl.part(t, ErrReleased) || linger == 0 && co.pass(t, now) {
 		co.mu.Unlock()
+		t.contexts.end(ErrReleased)
 		return nil
 	}
 	co.dismiss(cl, ErrReleased)
 	co.mu.Unlock()
+	t.contexts.end(ErrReleased)
 
 	ctx, cancel := co.core.unlock.bound(context.WithoutCancel(ctx), cl.ttl)
 	defer cancel()
@@ -330,7 +296,11 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		co.mu.Unlock()
 	}
 	if !known {
-		return fmt.Errorf("unlock %q, token %d: %w: the engine no longer knew the claim", co.key.name, token, ErrLost)
+		err := fmt.Errorf("unlock %q, token %d: %w: the engine no longer knew the claim", co.key.name, token, ErrLost)
+		co.mu.Lock()
+		l.lost = err
+		co.mu.Unlock()
+		return err
 	}
 	return nil
 }
@@ -345,6 +315,25 @@ func (t *tenure) holds() bool {
 	defer t.cl.co.mu.Unlock()
 	t.checkExpired(time.Now())
 	return t.err == nil && t.leases > 0
+}
+
+// over says why the tenure is over at that time; nil while it holds. It needs no
+// mutex.
+//
+// Invariant: whatever says that a lease holds goes by this, or, under the mutex,
+// by checkExpired, which is the same and tells everybody.
+func (t *tenure) over(now time.Time, slept time.Duration) error {
+	if err := t.ending.Load(); err != nil {
+		return *err
+	}
+	why := t.cl.expired(now, slept)
+	if why == nil {
+		why = t.heldTooLong(now)
+	}
+	if why == nil {
+		return nil
+	}
+	return t.lostErr(why)
 }
 
 // reenter answers one more lease of the tenure, if it holds that many units and
@@ -376,11 +365,10 @@ func (t *tenure) checkExpired(now time.Time) {
 // checkMaxHold ends the tenure, of a claim that is good, if its own time has
 // passed.
 func (t *tenure) checkMaxHold(now time.Time) {
-	cl := t.cl
-	if t.maxHoldEnds.IsZero() || now.Before(t.maxHoldEnds) {
+	cl, why := t.cl, t.heldTooLong(now)
+	if why == nil {
 		return
 	}
-	why := fmt.Errorf("MaxHold of %v has passed", t.opts.MaxHold)
 	if t.only() {
 		cl.stuck = true
 		cl.co.lose(cl, why)
@@ -391,6 +379,14 @@ func (t *tenure) checkMaxHold(now time.Time) {
 	cl.part(t, err)
 }
 
+// heldTooLong says whether the tenure's own time has passed.
+func (t *tenure) heldTooLong(now time.Time) error {
+	if t.maxHoldEnds.IsZero() || now.Before(t.maxHoldEnds) {
+		return nil
+	}
+	return fmt.Errorf("MaxHold of %v has passed", t.opts.MaxHold)
+}
+
 func (t *tenure) lostErr(why error) error {
 	return fmt.Errorf("lock %q, token %d: %w: %w", t.cl.co.key.name, t.token.Load(), ErrLost, why)
 }
@@ -399,18 +395,20 @@ func (t *tenure) tellLost(err error) {
 	t.cl.co.tell(t.opts, Event{Kind: Lost, Claim: t.cl.id, Token: t.token.Load(), Held: time.Since(t.acquired), Err: err})
 }
 
-// finish ends the tenure with err.
+// finish ends the tenure with err. Its contexts end after the mutex is unlocked:
+// who releases it sees to that, and all other ends have a goroutine for it.
 func (t *tenure) finish(err error) {
 	if t.err != nil {
 		return
 	}
 	t.ended = t.deadline()
 	t.err = err
+	t.ending.Store(&t.err)
 	if t.lost != nil && err != ErrReleased {
 		close(t.lost)
 	}
-	for c := range t.contexts {
-		c.cancel(err)
+	if err != ErrReleased && t.contexts.used() {
+		t.cl.co.core.spawn(func() { t.contexts.end(err) })
 	}
 	if t.set != nil {
 		t.set.ended(t, err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
@@ -30,7 +31,8 @@ type LeaseSet struct {
 	lost      chan struct{}
 	wanted    chan struct{}
 	pressed   bool
-	contexts  map[*setContext]struct{} // alive
+	contexts  endings
+	ending    atomic.Pointer[error] // err, for those who do not hold the mutex
 }
 
 func newLeaseSet(c *core, gathering context.CancelCauseFunc) *LeaseSet {
@@ -75,7 +77,7 @@ func (t *tenure) complete(opts *Options, now time.Time, waited bool) {
 		return
 	}
 	t.begin(opts, now)
-	if cl.plain = opts.NoRenewal; cl.plain && waited {
+	if cl.plain.Store(opts.NoRenewal); opts.NoRenewal && waited {
 		cl.fresh = true // its time has run while the others were waited for
 		cl.hurry()
 	}
@@ -139,7 +141,8 @@ func (s *LeaseSet) ended(t *tenure, err error) {
 	case s.err != nil:
 	case s.gathering != nil:
 		s.err = err
-		s.gathering(errPartLost)
+		stop := s.gathering
+		s.core.spawn(func() { stop(errPartLost) }) // no mutex may be held
 	default:
 		s.end(err)
 		if !t.cl.stuck { // or else they all end now, and stay in the engine; see Options.MaxHold
@@ -151,19 +154,20 @@ func (s *LeaseSet) ended(t *tenure, err error) {
 	}
 }
 
-// end ends the lease with err. The mutex is held.
+// end ends the lease with err. The mutex is held; contexts end as those of a
+// tenure do, see finish.
 func (s *LeaseSet) end(err error) {
 	if s.err != nil {
 		return
 	}
 	s.err = err
+	s.ending.Store(&s.err)
 	if err != ErrReleased {
 		close(s.lost)
+		if s.contexts.used() {
+			s.core.spawn(func() { s.contexts.end(err) })
+		}
 	}
-	for c := range s.contexts {
-		c.cancel(err)
-	}
-	s.contexts = nil
 }
 
 // press notes that others want one of the names.
@@ -217,15 +221,23 @@ func (s *LeaseSet) Deadline() time.Time {
 // Err answers nil while all locks are held; after that what ended the lease, as
 // [Lease.Err] does.
 func (s *LeaseSet) Err() error {
-	for _, l := range s.members {
-		l.Err() // ends it if its time has passed, and so this
+	if s.over(time.Now()) == nil {
+		return nil
 	}
+	s.expire()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unlocked {
+	if s.err == ErrReleased {
 		return s.releasedErr()
 	}
 	return s.err
+}
+
+// expire ends the set if the time of one of the locks has passed.
+func (s *LeaseSet) expire() {
+	for _, l := range s.members {
+		l.Err()
+	}
 }
 
 func (s *LeaseSet) releasedErr() error {
@@ -234,7 +246,10 @@ func (s *LeaseSet) releasedErr() error {
 
 // Lost answers a channel that is closed when one of the locks ends before the set
 // is unlocked.
-func (s *LeaseSet) Lost() <-chan struct{} { return s.lost }
+func (s *LeaseSet) Lost() <-chan struct{} {
+	s.Err()
+	return s.lost
+}
 
 // Wanted answers a channel that is closed when somebody waits for one of the
 // names, or has asked for it; see [Lease.Wanted].
@@ -245,59 +260,30 @@ func (s *LeaseSet) Wanted() <-chan struct{} { return s.wanted }
 // (ErrReleased). It belongs to each of the locks, as that of [Lease.Context] does
 // to one.
 func (s *LeaseSet) Context(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(parent)
-	c := &setContext{ctx, s, cancel}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		cancel(s.err)
-		return c
-	}
-	if s.contexts == nil {
-		s.contexts = make(map[*setContext]struct{})
-	}
-	s.contexts[c] = struct{}{}
-	if parent.Done() != nil {
-		context.AfterFunc(ctx, c.forget)
-	}
-	return c
+	return s.contexts.context(parent, s)
 }
 
-// setContext remembers the set it belongs to.
-type setContext struct {
-	context.Context
-	set    *LeaseSet
-	cancel context.CancelCauseFunc
-}
-
-// forget keeps contexts that ended with their parents from piling up.
-func (c *setContext) forget() {
-	c.set.mu.Lock()
-	defer c.set.mu.Unlock()
-	delete(c.set.contexts, c)
-}
-
-type setKey struct{}
-
-func (c *setContext) Value(key any) any {
-	if key == (setKey{}) {
-		return c
+// over is of hold.
+func (s *LeaseSet) over(now time.Time) error {
+	if err := s.ending.Load(); err != nil {
+		return *err
 	}
-	return c.Context.Value(key)
-}
-
-// heldInSet is held for locks of sets.
-func heldInSet(ctx context.Context, core *core, name string) *tenure {
-	for {
-		c, ok := ctx.Value(setKey{}).(*setContext)
-		if !ok {
-			return nil
+	slept := s.core.keeper.sleptBy(now)
+	for _, l := range s.members {
+		if err := l.t.over(now, slept); err != nil {
+			return err
 		}
-		if l := c.set.member(name); c.set.core == core && l != nil && l.t.holds() {
-			return l.t
-		}
-		ctx = c.Context
 	}
+	return nil
+}
+
+func (s *LeaseSet) last() time.Time { return s.members[0].t.maxHoldEnds } // all have the same
+
+func (s *LeaseSet) part(core *core, name string) *tenure {
+	if l := s.member(name); s.core == core && l != nil {
+		return l.t
+	}
+	return nil
 }
 
 // Extend renews all locks now, to last for ttl after the request at the least; see
@@ -312,7 +298,7 @@ func (s *LeaseSet) Extend(ctx context.Context, ttl time.Duration) error {
 // Unlock releases all locks and answers whether all of them were held to this
 // moment, as [Lease.Unlock] does: nil, ErrLost, ErrReleased or ErrClosed.
 func (s *LeaseSet) Unlock(ctx context.Context) error {
-	s.Err() // ends it if its time has passed
+	s.expire()
 	s.mu.Lock()
 	if s.unlocked {
 		s.mu.Unlock()
@@ -323,6 +309,7 @@ func (s *LeaseSet) Unlock(ctx context.Context) error {
 	s.end(ErrReleased)
 	letting := s.letting
 	s.mu.Unlock()
+	s.contexts.end(ErrReleased)
 	if letting != nil {
 		<-letting // the process may end after this; each takes no longer than an Unlock
 	}

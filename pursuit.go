@@ -210,7 +210,9 @@ func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, 
 	}
 	switch {
 	case err != nil:
-		cl.failing = err
+		d := cl.believed()
+		d.failing = err
+		cl.deadline.Store(&d)
 		cl.failures++
 		if cl.state == waiting {
 			co.engine, cl.trouble = err, err
@@ -269,18 +271,11 @@ func (cl *claim) checkExpired(now time.Time, slept time.Duration) {
 // ranOut ends a claim that holds, with all its tenures, if its time has passed,
 // and answers whether it had.
 func (cl *claim) ranOut(now time.Time, slept time.Duration) bool {
-	if cl.remaining(now, slept) > 0 {
-		return false
+	why := cl.expired(now, slept)
+	if why != nil {
+		cl.co.lose(cl, why)
 	}
-	why := errors.New("it was not renewed in time")
-	switch {
-	case cl.failing != nil:
-		why = fmt.Errorf("%w: %w", why, cl.failing)
-	case cl.plain:
-		why = errors.New("its TTL has passed")
-	}
-	cl.co.lose(cl, why)
-	return true
+	return why != nil
 }
 
 func jitter(d time.Duration) time.Duration { return rand.N(d + 1) }

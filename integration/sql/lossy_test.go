@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,9 +26,18 @@ import (
 // that lets others be faster.
 type lossy struct {
 	sqldriver.Driver
-	url    string
-	lose   atomic.Int64                       // counts down with each statement; at 0 the reply is lost
-	before atomic.Pointer[func(query string)] // each statement and transaction
+	url  string
+	lose atomic.Int64 // counts down with each statement; at 0 the reply is lost
+
+	mu     sync.Mutex
+	before func(query string) // each statement and transaction, one at a time
+}
+
+// meddle has f called before each statement from now on, and no other any more.
+func (l *lossy) meddle(f func(query string)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.before = f
 }
 
 // newLossy makes a store through a lossy driver, of which the tables are there.
@@ -58,8 +68,13 @@ func (l *lossy) lost(query string) bool { return !byTheWay(query) && l.lose.Add(
 func byTheWay(query string) bool { return strings.Contains(query, "name > ") }
 
 func (c *lossyConn2) begin(query string) {
-	if f := c.l.before.Load(); f != nil && !c.locked {
-		(*f)(query)
+	if c.locked {
+		return
+	}
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if c.l.before != nil {
+		c.l.before(query)
 	}
 }
 
@@ -150,7 +165,7 @@ func TestSQLLosesEachReply(t *testing.T) {
 					sqltest.Exec(t, db, "UPDATE "+e.queues+" SET stamp = stamp + 1")
 				}
 			}
-			l.before.Store(&faster)
+			l.meddle(faster)
 			losesEachReply(t, good, s, l, "locked", 8)
 		})
 	})
@@ -260,9 +275,9 @@ func TestSQLStatements(t *testing.T) {
 		takes := func(what string, want int, call func()) {
 			t.Helper()
 			queries = nil
-			l.before.Store(&count)
+			l.meddle(count)
 			call()
-			l.before.Store(nil)
+			l.meddle(nil)
 			if len(queries) != want {
 				t.Errorf("%s takes %d statements, want %d: %q", what, len(queries), want, queries)
 			}

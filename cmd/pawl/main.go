@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/child"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/sigquit"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/storeurl"
 	"github.com/pawl-go/pawl/driver"
 )
@@ -61,6 +62,7 @@ type failure struct {
 	queue  *queueJSON // when busy
 	place  int        // when busy, 0: unknown
 	key    os.Signal  // by which the user ended the whole job
+	signal os.Signal  // that ended this process, or the command in its place
 }
 
 func (f *failure) Error() string { return fmt.Sprint(f.err) }
@@ -89,8 +91,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if f.err != nil {
 		a.report(f, cmd.CommandPath())
 	}
-	if f.key != nil {
-		child.Follow(f.key)
+	switch {
+	case f.key != nil:
+		sigquit.DieAll(f.key)
+	case f.signal != nil:
+		// Not just the status: a shell's loop goes on unless it sees this.
+		sigquit.Die(f.signal)
 	}
 	return f.status
 }
@@ -121,7 +127,7 @@ func classify(err error) *failure {
 	case errors.As(err, &f):
 		return f
 	case errors.As(err, &stopped):
-		return &failure{status: stopped.Status(), err: err}
+		return &failure{status: stopped.Status(), err: err, signal: stopped.Signal}
 	case errors.As(err, &cannot):
 		return &failure{status: cannot.Status, err: err}
 	case errors.As(err, &limit):

@@ -79,7 +79,7 @@ func (s *session) term(ctx context.Context) (ending, error) {
 	case lost:
 		return itself, &failure{status: exitLost, err: fmt.Errorf("%q was lost before COMMAND ended with status %d: %w", o.name, result.Status, released)}
 	case result.Status != 0:
-		return itself, &failure{status: result.Status, key: result.Key}
+		return itself, &failure{status: result.Status, key: result.Key, signal: result.Told}
 	}
 	return itself, nil
 }

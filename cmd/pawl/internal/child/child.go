@@ -93,7 +93,15 @@ const (
 type Result struct {
 	Status int // its exit status; 128+N if signal N ended it
 	Cause  Cause
-	Key    os.Signal // of Ctrl-C or Ctrl-\ that ended it in the terminal's foreground, else nil; see Follow
+	// Key is the signal of Ctrl-C or Ctrl-\ that ended it in the terminal's
+	// foreground, else nil: it was meant for the whole job, of which only the
+	// command was in the foreground. The rest of this process's group shall get
+	// it, too: a shell that runs a script goes on unless it gets the signal and
+	// sees its child die of it.
+	Key os.Signal
+	// Told is a signal that told this process to end, and of which the command
+	// died, else nil. This process shall die of it, too.
+	Told os.Signal
 }
 
 // Error is a command that can't be run.

@@ -129,6 +129,9 @@ func (s *supervisor) run() (Result, error) {
 	if s.key != 0 && s.cause == Itself {
 		r.Key = s.key
 	}
+	if told, ok := s.sig.ended.(syscall.Signal); ok && s.signaled && s.status == 128+int(told) && s.cause == Itself {
+		r.Told = told
+	}
 	return r, nil
 }
 

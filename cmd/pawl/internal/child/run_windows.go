@@ -17,9 +17,6 @@ func (e *Interrupted) Status() int { return 130 }
 // Guard does nothing on this system.
 func Guard() {}
 
-// Follow does nothing on this system: the console tells everybody.
-func Follow(os.Signal) {}
-
 // Run starts the command and returns when it has ended. Windows has no process
 // groups as Unix has: only the command itself is ended before the lease ends,
 // and at once; Ctrl-C reaches it through the console.

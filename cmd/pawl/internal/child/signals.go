@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/signal"
 	"time"
+
+	"github.com/pawl-go/pawl/cmd/pawl/internal/sigquit"
 )
 
 // again is how long after the first signal another one is a user's who has lost
@@ -27,11 +29,15 @@ func Catch() *Signals {
 			signal.Notify(s.ch, sig)
 		}
 	}
+	sigquit.Pause()
 	return s
 }
 
 // Stop ends catching.
-func (s *Signals) Stop() { signal.Stop(s.ch) }
+func (s *Signals) Stop() {
+	sigquit.Resume()
+	signal.Stop(s.ch)
+}
 
 // Ended answers the first signal since Catch that ends a process which waits,
 // nil if there was none. Others (SIGUSR1, SIGWINCH) are dropped: they are meant
@@ -56,7 +62,7 @@ func (s *Signals) note(sig os.Signal) {
 }
 
 // Context ends with parent or, with cause *Interrupted, when a signal comes
-// that ends a process which waits; another one some time after that exits at
+// that ends a process which waits; another one some time after that ends it at
 // once. stop must be called before Ended or Run.
 func (s *Signals) Context(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
@@ -76,6 +82,7 @@ func (s *Signals) Context(parent context.Context) (ctx context.Context, stop fun
 			select {
 			case sig := <-s.ch:
 				if ending(sig) && time.Since(first) > again {
+					sigquit.Die(sig)
 					os.Exit((&Interrupted{sig}).Status())
 				}
 			case <-quit:

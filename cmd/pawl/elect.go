@@ -2,17 +2,23 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/child"
 )
 
-// betweenTerms is the least time between two beginnings of the command: one that
-// fails at once must not keep a machine busy.
-const betweenTerms = time.Second
+// The least time between two beginnings of the command: one that fails at once
+// must not keep a machine busy. If it cannot be run, as while its file is being
+// replaced, this grows, so that others may lead meanwhile.
+const (
+	betweenTerms = time.Second
+	mostBetween  = 30 * time.Second
+)
 
 func (a *app) electCommand() *cobra.Command {
 	var (
@@ -37,8 +43,9 @@ stand, one leads at a time; they come to lead in the order in which they came.
 When it can't lead any longer (the store can't be reached, or somebody took the
 name away), COMMAND is ended before another one leads, as 'pawl run' does it,
 and pawl stands again. When COMMAND ends by itself, pawl ends with its status;
-with --always it stands again, behind the others. It does not when it was told
-to end by TERM, INT, HUP or QUIT, which COMMAND gets too.
+with --always it stands again, behind the others, also when COMMAND, which was
+there at first, can't be run. It does not when it was told to end by TERM, INT,
+HUP or QUIT, which COMMAND gets too.
 
 COMMAND finds PAWL_NAME, PAWL_TOKEN, PAWL_CLAIM and PAWL_STORE in its environment,
 see 'pawl run --help'. Each time it leads, PAWL_TOKEN is greater.
@@ -89,18 +96,28 @@ func (a *app) elect(ctx context.Context, o *runOptions, always bool) error {
 		return err
 	}
 	defer s.close()
+	between := betweenTerms
 	for {
 		began := time.Now()
 		how, err := s.term(ctx)
+		var cannot *child.Error
 		switch {
-		case how == notRun, how == itself && !always, s.sig.Ended() != nil:
+		case s.sig.Ended() != nil, how == itself && !always:
+			return err
+		case how == notRun && always && errors.As(err, &cannot):
+			a.warn("%v; standing for election in %q again in %v", err, o.name, between)
+		case how == notRun:
 			return err
 		case how == itself && err != nil && classify(err).err == nil:
 			a.warn("COMMAND ended with status %d; standing for election in %q again", classify(err).status, o.name)
 		case err != nil:
 			a.warn("%v; standing for election again", err)
 		}
-		if err := s.pause(ctx, time.Until(began.Add(betweenTerms))); err != nil {
+		pause := between
+		if between = min(2*between, mostBetween); cannot == nil {
+			pause, between = time.Until(began.Add(betweenTerms)), betweenTerms
+		}
+		if err := s.pause(ctx, pause); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -126,6 +127,52 @@ func TestElectAgain(t *testing.T) {
 	}
 	if p := b.run("elect", "--timeout", "1s", "e", "true").Want(75); !strings.Contains(p.Err.String(), "still busy after 1s: held by") {
 		t.Error(p.Err)
+	}
+}
+
+// A file that is not there for a moment, as while it is being replaced, is a term
+// that failed.
+func TestElectWhileTheCommandIsReplaced(t *testing.T) {
+	b := newBundle(t)
+	script := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(b.dir+"/new", []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(b.dir+"/new", b.dir+"/command"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script("rm $D/command")
+	p := b.start("elect", "--always", "e", b.dir+"/command")
+	p.Await("no such file or directory", "standing for election in \"e\" again in 1s")
+	if b.run("leader", "e").Status() == 0 {
+		t.Error("it leads without its command")
+	}
+	script(loop)
+	p.Await("leads e ")
+	p.Process.Signal(syscall.SIGTERM)
+	p.WantSignal(syscall.SIGTERM)
+}
+
+// Who reads standard error may go: the command does not, and gets a SIGPIPE of its
+// own as ever.
+func TestElectWithoutAReader(t *testing.T) {
+	b := newBundle(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.command("elect", "--always", "e", "sh", "-c", `echo "$PAWL_TOKEN" >> $D/tokens; test $(wc -l < $D/tokens) = 1 || exec sleep 1000; kill -PIPE $$; echo lives`)
+	p.Stderr = w
+	p.Start()
+	w.Close()
+	r.Close()
+	proctest.Eventually(t, func() bool { return strings.Count(b.read("tokens"), "\n") > 1 }, "it does not stand again")
+	p.Process.Signal(syscall.SIGTERM)
+	p.WantSignal(syscall.SIGTERM)
+	if strings.Contains(p.Out.String(), "lives") {
+		t.Error("its command does not die of SIGPIPE")
 	}
 }
 

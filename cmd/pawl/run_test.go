@@ -362,7 +362,7 @@ func TestCtrlCEndsTheScript(t *testing.T) {
 		command, key, want string
 		status             int
 	}{
-		"ended": {`echo rea""dy; exec sleep 30`, "\x03", "ready", -1},
+		"ended": {`echo rea""dy; exec sleep 30`, "\x03", "ready", 130},
 		// Bash itself ignores that key.
 		"quit":   {`echo rea""dy; exec sleep 30`, "\x1c", "after 131", 0},
 		"caught": {`trap "exit 3" INT; echo rea""dy; while :; do sleep 0.05; done`, "\x03", "after 3", 0},

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/term"
@@ -57,6 +59,9 @@ func (a *app) session(o *runOptions) (*session, error) {
 		return nil, err
 	}
 	sig := child.Catch()
+	// A warning that nobody reads any more must not end what COMMAND runs under.
+	// What is caught, COMMAND does not inherit.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	store, err := open(url)
 	if err != nil {
 		sig.Stop()

@@ -15,10 +15,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// patience is how long anything may take on a machine that has more to do.
-const patience = 3 * time.Minute
+	"github.com/pawl-go/pawl/internal/await"
+)
 
 // Signals lets the programs that tests start have the signals which this process
 // was started to ignore, as by nohup or in a shell's background.
@@ -73,21 +72,40 @@ func (p *Process) Start() {
 	p.t.Cleanup(func() { p.Process.Kill() })
 }
 
-// Status waits for its end, and answers how it was. Of a process that does not
-// end it is that of one that was killed.
+// Status waits for its end, and returns its status as shells have it: 128+N of a
+// process that died of signal N. A process that does not end is killed.
 func (p *Process) Status() int {
 	p.t.Helper()
-	if p.ProcessState != nil {
-		return p.ProcessState.ExitCode()
+	status := p.end()
+	if status.Signaled() {
+		return 128 + int(status.Signal())
 	}
-	timer := time.AfterFunc(patience, func() { p.Process.Kill() })
+	return status.ExitStatus()
+}
+
+// WantSignal checks that it died of a signal, which is more than to exit with the
+// status that tells of one: a shell's loop ends by that alone.
+func (p *Process) WantSignal(sig syscall.Signal) *Process {
+	p.t.Helper()
+	if status := p.end(); !status.Signaled() || status.Signal() != sig {
+		p.t.Errorf("%q ended with %d, want it to die of %v\n%s", p.Args[1:], p.Status(), sig, p.Printed())
+	}
+	return p
+}
+
+func (p *Process) end() syscall.WaitStatus {
+	p.t.Helper()
+	if p.ProcessState != nil {
+		return p.ProcessState.Sys().(syscall.WaitStatus)
+	}
+	timer := time.AfterFunc(await.Limit, func() { p.Process.Kill() })
 	defer timer.Stop()
 	err := p.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		p.t.Fatal(err)
 	}
-	return p.ProcessState.ExitCode()
+	return p.ProcessState.Sys().(syscall.WaitStatus)
 }
 
 // Want checks how it ends.
@@ -133,7 +151,7 @@ func (o *Output) String() string {
 // too long.
 func Eventually(t testing.TB, ok func() bool, format string, args ...any) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(await.Limit); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf(format, args...)
 		}

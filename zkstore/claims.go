@@ -228,6 +228,7 @@ func (s *Store) Break(ctx context.Context, name string) (entries []driver.Entry,
 	if err != nil {
 		return nil, err
 	}
+	t.out.wait(ctx, s)
 	for i := range broken {
 		entries = append(entries, t.entry(broken[i].Entry(t.Now)))
 	}
@@ -257,9 +258,11 @@ func (s *Store) Ask(ctx context.Context, name string) error {
 	}); err != nil {
 		return err
 	}
+	var out notices
 	for _, sig := range asked {
-		s.mail.post(sig.Claim.Session, driver.Notice{Kind: driver.Wanted, ID: sig.Claim.ID})
+		s.mail.post(&out, sig.Claim.Session, driver.Notice{Kind: driver.Wanted, ID: sig.Claim.ID})
 	}
+	out.wait(ctx, s)
 	return nil
 }
 

@@ -45,9 +45,12 @@ func (b *mailbox) tell(n driver.Notice) {
 	}
 }
 
+// notices are under way, to other Stores.
+type notices struct{ work sync.WaitGroup }
+
 // post sends a notice to the Store that a claim's session belongs to, and does
 // not wait for it to arrive.
-func (b *mailbox) post(mark string, notice driver.Notice) {
+func (b *mailbox) post(out *notices, mark string, notice driver.Notice) {
 	id, _, _ := strings.Cut(mark, ".")
 	s := b.store
 	if id == s.id {
@@ -62,7 +65,34 @@ func (b *mailbox) post(mark string, notice driver.Notice) {
 	if err != nil {
 		return
 	}
-	s.spawn(func() { n.conn.Set(s.path("m", id), data, -1) }) // a hint: nobody may listen
+	out.work.Add(1)
+	if !s.spawn(func() {
+		defer out.work.Done()
+		n.conn.Set(s.path("m", id), data, -1) // a hint: nobody may listen
+	}) {
+		out.work.Done()
+	}
+}
+
+// wait waits until the notices have arrived, for as long as is reasonable for
+// hints: a process that breaks a claim may end right after that, and would take them
+// along.
+func (out *notices) wait(ctx context.Context, s *Store) {
+	arrived := make(chan struct{})
+	if !s.spawn(func() {
+		out.work.Wait()
+		close(arrived)
+	}) {
+		return
+	}
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case <-arrived:
+	case <-t.C:
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
 }
 
 // Listen implements driver.Store.

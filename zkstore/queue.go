@@ -322,9 +322,9 @@ func (s *Store) wrote(ctx context.Context, t *turn, rs []zk.MultiResponse) error
 	for _, sig := range t.Signals {
 		switch sig.Kind {
 		case queue.Wanted:
-			s.mail.post(sig.Claim.Session, driver.Notice{Kind: driver.Wanted, ID: sig.Claim.ID})
+			s.mail.post(&t.out, sig.Claim.Session, driver.Notice{Kind: driver.Wanted, ID: sig.Claim.ID})
 		case queue.Broken:
-			s.mail.post(sig.Claim.Session, driver.Notice{Kind: driver.Check, ID: sig.Claim.ID})
+			s.mail.post(&t.out, sig.Claim.Session, driver.Notice{Kind: driver.Check, ID: sig.Claim.ID})
 		}
 	}
 	return nil

@@ -55,6 +55,7 @@ type turn struct {
 	// that the session lives, by a change or by a touch before the queue was read.
 	confirm bool
 
+	out  notices
 	ops  []any
 	data []byte
 	gone bool // the node is to be deleted

@@ -103,7 +103,7 @@ func (b *Barrier) Wait(ctx context.Context) (index int, err error) {
 // enrol enters a claim of this party's own.
 func (b *Barrier) enrol(ctx context.Context) (*Lease, error) {
 	c := b.doc.client
-	key, err := c.key(ctx, b.doc.name, 1, barrierLimit)
+	key, err := c.key(ctx, driver.KindParty, b.doc.name, 1, barrierLimit)
 	if err != nil {
 		return nil, err
 	}

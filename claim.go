@@ -18,6 +18,7 @@ import (
 type claim struct {
 	co      *cohort
 	id      string // changes only while waiting, see startOver
+	mark    string // of an adopted claim: what makes it this client's
 	ttl     time.Duration
 	state   claimState
 	pursued bool        // a goroutine is after it
@@ -123,9 +124,24 @@ func (cl *claim) request(try bool) driver.Claim {
 	owner := cl.co.core.owner
 	owner.Label = key.label
 	return driver.Claim{
-		Name: key.name, ID: cl.id, Units: key.units, Limit: key.limit,
+		Name: key.name, ID: cl.id, Kind: key.kind, Units: key.units, Limit: key.limit,
 		TTL: cl.ttl, Overtake: key.overtake, Try: try, Owner: owner,
 	}
+}
+
+// adopt asks the store for the claim, whose token was handed over.
+func (cl *claim) adopt(ctx context.Context, token int64) (sent time.Time, slept time.Duration, st driver.Status, err error) {
+	core, key := cl.co.core, &cl.co.key
+	ctx, cancel := core.answer.bound(ctx, cl.ttl)
+	defer cancel()
+	owner := core.owner
+	owner.Label = key.label
+	sent = time.Now()
+	slept = core.keeper.sleptBy(sent)
+	st, err = core.store.Adopt(ctx, driver.Adoption{
+		Name: key.name, ID: cl.id, Kind: key.kind, Units: key.units, Token: token, Mark: cl.mark, TTL: cl.ttl, Owner: owner,
+	})
+	return sent, slept, st, err
 }
 
 // requested notes that the claim was sent to the store.
@@ -151,7 +167,7 @@ var errUnreported = errors.New("the store did not report")
 
 // ref is the claim for the store, with the highest token used.
 func (cl *claim) ref() driver.Ref {
-	r := driver.Ref{Name: cl.co.key.name, ID: cl.id, TTL: cl.ttl}
+	r := driver.Ref{Name: cl.co.key.name, ID: cl.id, Mark: cl.mark, TTL: cl.ttl}
 	if cl.tenure != nil {
 		r.Used = cl.tenure.token.Load()
 	}
@@ -404,7 +420,7 @@ func awaitLeft(left ...<-chan struct{}) {
 // ends or the claim has run out, and answers whether the store still knew it.
 func (cl *claim) leave(ctx context.Context, used int64, linger time.Duration) (known bool, err error) {
 	core, name := cl.co.core, cl.co.key.name
-	r := driver.Ref{Name: name, ID: cl.id, Used: used, Linger: linger}
+	r := driver.Ref{Name: name, ID: cl.id, Mark: cl.mark, Used: used, Linger: linger}
 	for attempt := 1; ; attempt++ {
 		try, cancel := core.unlock.bound(ctx, cl.ttl)
 		was, err := core.store.Leave(try, r)

@@ -38,6 +38,7 @@ func New(store driver.Store, opts *Options) *Client {
 		rivals:  make(map[string][]*cohort),
 		claims:  make(map[string]*claim),
 		leaving: make(map[*claim]struct{}),
+		adopts:  make(map[string]adoption),
 		drained: make(chan struct{}),
 	}
 	c.answer.d, c.unlock.d = answerPatience, unlockPatience
@@ -162,6 +163,7 @@ type core struct {
 	rivals  map[string][]*cohort // of the RWMutex of that name
 	claims  map[string]*claim    // by id: entered, not over
 	leaving map[*claim]struct{}  // given up, and the store has not heard of it
+	adopts  map[string]adoption  // by claim id: asked for, and not answered
 	closed  bool
 	drained chan struct{} // closed when closed, and cohorts and leaving are empty
 	running sync.WaitGroup
@@ -197,7 +199,7 @@ func (c *core) cohort(k cohortKey) (*cohort, error) {
 	if co == nil {
 		co = &cohort{core: c, key: k}
 		c.cohorts[k] = co
-		if k.rw {
+		if k.kind == driver.KindRW {
 			c.rivals[k.name] = append(c.rivals[k.name], co)
 		}
 	}
@@ -212,7 +214,7 @@ func (c *core) release(co *cohort) {
 		return
 	}
 	delete(c.cohorts, co.key)
-	if co.key.rw {
+	if co.key.kind == driver.KindRW {
 		c.noRival(co)
 	}
 	c.checkDrained()
@@ -247,6 +249,37 @@ func (c *core) departed(cl *claim) {
 func (c *core) register(cl *claim) {
 	c.mu.Lock()
 	c.claims[cl.id] = cl
+	c.mu.Unlock()
+}
+
+// adoption is an Adopt that went without an answer.
+type adoption struct {
+	mark string
+	ends time.Time // of the claim, if the store has heard of it
+}
+
+// adopting returns the mark to adopt the claim with: that of an earlier attempt
+// that went without an answer, for the store may have given it the claim.
+//
+// Invariant: no two leases have had one mark. An attempt that was answered is
+// forgotten, so what a lease has sent cannot reach the next one's claim.
+func (c *core) adopting(id string, ttl time.Duration) (mark string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(c.adopts, func(_ string, a adoption) bool { return a.ends.Before(now) })
+	a, ok := c.adopts[id]
+	if !ok {
+		a.mark = driver.NewID()
+	}
+	a.ends = later(a.ends, now.Add(2*ttl))
+	c.adopts[id] = a
+	return a.mark
+}
+
+func (c *core) adopted(id string) {
+	c.mu.Lock()
+	delete(c.adopts, id)
 	c.mu.Unlock()
 }
 

@@ -16,7 +16,7 @@ type cohortKey struct {
 	name         string
 	units, limit int64
 	ttl          time.Duration
-	rw           bool // of an RWMutex
+	kind         driver.Kind
 	noRenewal    bool
 	overtake     bool
 	label        string
@@ -168,7 +168,7 @@ func (co *cohort) serve(w *waiter, t *tenure, err error) {
 	}
 }
 
-// adopt makes a tenure for a claim that another client entered.
+// adopt makes a tenure for a claim of another client, whose token was handed over.
 func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenure, error) {
 	co.mu.Lock()
 	if co.claim != nil {
@@ -176,34 +176,40 @@ func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenur
 		return nil, fmt.Errorf("adopt %q: %w claim %s: this client has adopted it already", co.key.name, ErrInvalid, co.key.own)
 	}
 	cl := co.newClaim(co.key.own)
+	cl.mark = co.core.adopting(cl.id, cl.ttl)
 	co.claim = cl
-	r := cl.ref()
 	cl.ends = time.Now().Add(cl.ttl)
 	co.mu.Unlock()
 
 	asked := time.Now()
-	sent, slept, st, err := cl.renew(ctx, r)
+	sent, slept, st, err := cl.adopt(ctx, token)
 	co.mu.Lock()
 	defer co.mu.Unlock()
+	if err == nil || driver.IsPermanent(err) {
+		co.core.adopted(cl.id)
+	}
 	switch {
 	case err != nil:
 		err = fmt.Errorf("adopt %q: %w", co.key.name, err)
 	case co.closed:
 		err = fmt.Errorf("adopt %q: %w", co.key.name, ErrClosed)
-	case st.State != driver.Holding || st.Token > token:
+	case st.State == driver.Refused:
+		err = fmt.Errorf("adopt %q: it was adopted already, or changed since it was handed over: %w", co.key.name, &HeldError{co.key.name, st.Blocker})
+	case st.State != driver.Holding:
 		err = fmt.Errorf("adopt %q: %w: claim %s is %v now", co.key.name, ErrLost, cl.id, st.State)
 	case !time.Now().Before(st.Deadline):
 		err = fmt.Errorf("adopt %q: %w: the engine took too long to answer", co.key.name, ErrLost)
 	default:
 		cl.renewedAt(sent, slept, st)
-		cl.shown = true
-		st.Token = token
 		t := co.grant(cl, opts, st)
-		co.tell(opts, Event{Kind: Acquired, Claim: cl.id, Token: token, Waited: t.acquired.Sub(asked)})
+		co.tell(opts, Event{Kind: Acquired, Claim: cl.id, Token: st.Token, Waited: t.acquired.Sub(asked)})
 		return t, nil
 	}
 	co.drop(cl)
 	cl.end()
+	if st.State == driver.Holding { // it is this client's, and nobody here has it
+		cl.leaveSoon(st.Token, 0)
+	}
 	return nil, err
 }
 

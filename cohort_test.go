@@ -42,7 +42,7 @@ func (h *hasty) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 // Who waits in the store gets its turn after those who waited here by then,
 // also if the notice that it waits overtakes the news of the grant.
 func TestRivalIsNotOverlooked(t *testing.T) {
-	store := &hasty{Store: memstore.New(), rival: driver.Claim{Name: "a", ID: driver.NewID(), Units: 1, Limit: 1, TTL: time.Minute}}
+	store := &hasty{Store: memstore.New(), rival: driver.Claim{Name: "a", ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: time.Minute}}
 	c := newClient(t, store, nil)
 	warm, err := c.Mutex("warm").Lock(t.Context())
 	if err != nil {

@@ -108,7 +108,7 @@ func (el *Election) look(ctx context.Context, e *effort) error {
 // stands for one leader only, and its token in the store is the leader's.
 func (el *Election) elect(ctx context.Context) (*Leadership, error) {
 	c := el.doc.client
-	key, err := c.key(ctx, el.doc.name, 1, 1)
+	key, err := c.key(ctx, driver.KindElection, el.doc.name, 1, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -39,9 +39,9 @@ var (
 	// docs/GUARANTEES.md.
 	ErrUnsupported = driver.ErrUnsupported
 
-	// ErrLimit: the name is in use with another limit, or fewer units are left
-	// of it by [Semaphore.SetLimit] than were asked for. The error is a
-	// *driver.LimitError, which names both.
+	// ErrLimit: the name is in use with another kind of lock or another limit, or
+	// fewer units are left of it by [Semaphore.SetLimit] than were asked for. The
+	// error is a *driver.LimitError, which names both.
 	ErrLimit = driver.ErrLimit
 
 	// ErrNoLeader: nobody leads at the moment.

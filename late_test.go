@@ -25,7 +25,7 @@ func lateEnter(f *faultstore.Store, name string) *sync.WaitGroup {
 				return nil
 			}
 			first = false
-			c := driver.Claim{Name: name, ID: f.Last(), Units: 1, Limit: 1, TTL: pawl.DefaultTTL}
+			c := driver.Claim{Name: name, ID: f.Last(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: pawl.DefaultTTL}
 			late.Go(func() {
 				time.Sleep(2 * time.Second)
 				f.Store.Enter(context.Background(), c)

@@ -76,7 +76,7 @@ func (t *tenure) claim() string {
 	switch key := &t.cl.co.key; {
 	case t.cl.reads():
 		text += readerMark
-	case !key.rw && key.limit > 1:
+	case key.kind == driver.KindSemaphore && key.limit > 1:
 		text += permitMark + strconv.FormatInt(t.cl.units, 10)
 	}
 	return text

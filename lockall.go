@@ -95,7 +95,7 @@ func (c *Client) gathering(ctx context.Context, names []string) (*gathering, err
 	}
 	g := &gathering{client: c, keys: make([]cohortKey, len(names))}
 	for i, name := range names {
-		k, err := c.key(ctx, name, 1, 1)
+		k, err := c.key(ctx, driver.KindMutex, name, 1, 1)
 		if err != nil {
 			return nil, err
 		}

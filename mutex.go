@@ -65,13 +65,18 @@ func (l *Lease) do(ctx context.Context, f func(ctx context.Context) error) (err 
 }
 
 // Adopt takes over a lease from another process, or another client, by its
-// [Lease.Claim], and renews it from now on. The other one must have given it
-// up with [Lease.HandOver], or both hold it. A lease that ended meanwhile is
-// ErrLost. ErrInvalid: claim is none of such a lock, or this client has adopted it
-// already. An engine that does not answer is another error, after ten seconds at
-// the most; trying again does no harm.
+// [Lease.Claim], and renews it from now on. It gets a new token. The other one
+// should have given it up with [Lease.HandOver]; if not, it loses it (ErrLost), and
+// hears of that like one whose lock was taken by [Client.Release].
+//
+// A lease that ended meanwhile is ErrLost. One that another has adopted already
+// is a *[HeldError], which matches ErrHeld and says who: of two adopters one gets
+// it. ErrLimit: the name is in use with another kind of lock. ErrInvalid: claim is
+// none of such a lock, or this client has adopted it already. An engine that does
+// not answer is another error, after ten seconds at the most; trying again does no
+// harm, with this client: to another one it may be adopted already.
 func (m *Mutex) Adopt(ctx context.Context, claim string) (*Lease, error) {
-	key, err := m.client.key(ctx, m.name, 1, 1)
+	key, err := m.client.key(ctx, driver.KindMutex, m.name, 1, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +100,7 @@ func notAdoptable(name, claim string) error {
 }
 
 func (m *Mutex) lock(ctx context.Context, try bool) (*Lease, error) {
-	key, err := m.client.key(ctx, m.name, 1, 1)
+	key, err := m.client.key(ctx, driver.KindMutex, m.name, 1, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +110,7 @@ func (m *Mutex) lock(ctx context.Context, try bool) (*Lease, error) {
 // lock re-enters the lock of that key, if ctx belongs to a lease of it, or
 // acquires it.
 func (c *Client) lock(ctx context.Context, key cohortKey, try bool) (*Lease, error) {
-	if t := held(ctx, c.core, key.name); t != nil && t.cl.co.key.limit == key.limit && t.cl.co.key.rw == key.rw {
+	if t := held(ctx, c.core, key.name); t != nil && t.cl.co.key.kind == key.kind && t.cl.co.key.limit == key.limit {
 		switch lease, err := t.reenter(key.units, c.opts.Reentrant); {
 		case lease != nil:
 			return lease, nil
@@ -117,7 +122,7 @@ func (c *Client) lock(ctx context.Context, key cohortKey, try bool) (*Lease, err
 }
 
 // key checks everything that can be checked before any I/O.
-func (c *Client) key(ctx context.Context, name string, units, limit int64) (k cohortKey, err error) {
+func (c *Client) key(ctx context.Context, kind driver.Kind, name string, units, limit int64) (k cohortKey, err error) {
 	if err = ctx.Err(); err != nil {
 		return k, fmt.Errorf("lock %q: the context was over before: %w", name, errors.Join(err, ifOther(context.Cause(ctx), err)))
 	}
@@ -134,7 +139,7 @@ func (c *Client) key(ctx context.Context, name string, units, limit int64) (k co
 		return k, fmt.Errorf("lock %q: %w", name, err)
 	}
 	o := &c.opts
-	return cohortKey{name: name, units: units, limit: limit, ttl: o.TTL, noRenewal: o.NoRenewal, overtake: o.Overtake, label: o.Label}, nil
+	return cohortKey{name: name, kind: kind, units: units, limit: limit, ttl: o.TTL, noRenewal: o.NoRenewal, overtake: o.Overtake, label: o.Label}, nil
 }
 
 // take makes a lease of the next turn that the key's cohort has.

@@ -30,7 +30,7 @@ func TestGivingUpWhileCutOff(t *testing.T) {
 					id := f.Last()
 					late.Go(func() {
 						time.Sleep(3 * time.Second)
-						store.Enter(context.Background(), driver.Claim{Name: "x", ID: id, Units: 1, Limit: 1, TTL: pawl.DefaultTTL})
+						store.Enter(context.Background(), driver.Claim{Name: "x", ID: id, Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: pawl.DefaultTTL})
 					})
 					time.Sleep(2 * time.Second)
 					return context.DeadlineExceeded
@@ -94,7 +94,7 @@ func TestPermanentErrorsReturnAtOnce(t *testing.T) {
 	f.Set(func() { f.Err = nil })
 
 	l := lock(t, c.Mutex("x"))
-	_, err = f.Store.Enter(t.Context(), driver.Claim{Name: "x", ID: driver.NewID(), Units: 1, Limit: 3, TTL: time.Second})
+	_, err = f.Store.Enter(t.Context(), driver.Claim{Name: "x", ID: driver.NewID(), Kind: driver.KindSemaphore, Units: 1, Limit: 3, TTL: time.Second})
 	var limit *driver.LimitError
 	if !errors.As(err, &limit) {
 		t.Errorf("other limit: %v", err)

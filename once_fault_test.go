@@ -311,7 +311,7 @@ func TestOnceTryBesideALook(t *testing.T) {
 			if err := b.Once("x", time.Hour).Do(t.Context(), func(context.Context) error { return nil }); err != nil {
 				t.Error(err)
 			}
-			_, err := store.Enter(t.Context(), driver.Claim{Name: "x", ID: driver.NewID(), Units: 1, Limit: 1, TTL: time.Minute})
+			_, err := store.Enter(t.Context(), driver.Claim{Name: "x", ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: time.Minute})
 			return err
 		}
 	})

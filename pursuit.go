@@ -120,7 +120,7 @@ func (cl *claim) take(state claimState, id string, sent time.Time, slept time.Du
 // queued notes that the claim stands in the store's queue.
 func (cl *claim) queued(st driver.Status) {
 	co := cl.co
-	if cl.state == entering && co.key.rw {
+	if cl.state == entering && co.key.kind == driver.KindRW {
 		co.core.rival(co)
 	}
 	if w := co.front(); w != nil && (cl.state == entering || st.Ahead != cl.ahead || co.engine != nil) {

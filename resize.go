@@ -134,7 +134,7 @@ func (l *Lease) resizable(ctx context.Context) error {
 	switch {
 	case t.err != nil:
 		return t.err
-	case !cl.co.key.rw:
+	case cl.co.key.kind != driver.KindRW:
 		return fmt.Errorf("%w: it is no lease of an RWMutex", ErrInvalid)
 	case cl.shown:
 		return fmt.Errorf("%w: another process may have adopted the lease", ErrInvalid)

@@ -85,7 +85,7 @@ func (m *RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) er
 }
 
 // Adopt takes over a lease, of a reader or a writer as it was there, as
-// [Mutex.Adopt] does. It can be neither downgraded nor upgraded.
+// [Mutex.Adopt] does.
 func (m *RWMutex) Adopt(ctx context.Context, claim string) (*Lease, error) {
 	units := int64(readers)
 	claim, reads := strings.CutSuffix(claim, readerMark)
@@ -111,7 +111,6 @@ func (m *RWMutex) lock(ctx context.Context, units int64, try bool) (*Lease, erro
 }
 
 func (m *RWMutex) key(ctx context.Context, units int64) (cohortKey, error) {
-	key, err := m.client.key(ctx, m.name, units, readers)
-	key.rw = true
+	key, err := m.client.key(ctx, driver.KindRW, m.name, units, readers)
 	return key, err
 }

@@ -82,7 +82,7 @@ func (s *Semaphore) key(ctx context.Context, n int64) (cohortKey, error) {
 	if err := checkPermits(s.limit); err != nil {
 		return cohortKey{}, fmt.Errorf("semaphore %q: %w", s.name, err)
 	}
-	return s.client.key(ctx, s.name, n, s.limit)
+	return s.client.key(ctx, driver.KindSemaphore, s.name, n, s.limit)
 }
 
 func checkPermits(limit int64) error {
@@ -126,12 +126,8 @@ func (s *Semaphore) Adopt(ctx context.Context, claim string) (*Lease, error) {
 // for more than there are now are ErrLimit, those that wait already wait on
 // until there are enough, and stand in nobody's way.
 //
-// A handle that declares one permit cannot raise that (ErrInvalid): the engine
-// knows a Mutex by the same limit, and who locks one relies on being alone. Declare
-// two at the least where there may be more one day, and set the limit to 1.
-//
-// ErrLimit: the limit of this handle is neither the one in force nor the one
-// that was declared. Any other error than ErrInvalid leaves open whether it was
+// ErrLimit: the name is in use with another kind of lock, or the limit of this
+// handle is neither the one in force nor the one that was declared. Any other error than ErrInvalid leaves open whether it was
 // changed; setting it again does no harm.
 func (s *Semaphore) SetLimit(ctx context.Context, limit int64) error {
 	_, err := s.key(ctx, 1)
@@ -141,16 +137,12 @@ func (s *Semaphore) SetLimit(ctx context.Context, limit int64) error {
 	if err = checkPermits(limit); err == nil {
 		err = s.client.open()
 	}
-	if err == nil && s.limit == 1 && limit > 1 {
-		// Or who holds a Mutex of that name would not be alone any longer.
-		err = fmt.Errorf("%w limit %d: what was declared with limit 1 may be a Mutex, and stays for one at a time", ErrInvalid, limit)
-	}
 	if err != nil {
 		return fmt.Errorf("set limit of %q: %w", s.name, err)
 	}
 	ctx, cancel := s.client.core.answer.bound(ctx, answerPatience)
 	defer cancel()
-	if err := s.client.core.store.SetLimit(ctx, s.name, s.limit, limit); err != nil {
+	if err := s.client.core.store.SetLimit(ctx, s.name, driver.KindSemaphore, s.limit, limit); err != nil {
 		return fmt.Errorf("set limit of %q from %d to %d: %w", s.name, s.limit, limit, err)
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/pawl-go/pawl/driver"
 )
 
 // Readers of one process share a claim. Each has a tenure of its own on it, so
@@ -13,10 +15,10 @@ import (
 // one in the queue. So a cohort of readers may have several claims that hold.
 
 // shared tells whether those who want the lock can hold one claim together.
-func (k *cohortKey) shared() bool { return k.rw && k.units < k.limit }
+func (k *cohortKey) shared() bool { return k.kind == driver.KindRW && k.units < k.limit }
 
 // reads tells whether the claim leaves room for readers.
-func (cl *claim) reads() bool { return cl.co.key.rw && cl.units < cl.co.key.limit }
+func (cl *claim) reads() bool { return cl.co.key.kind == driver.KindRW && cl.units < cl.co.key.limit }
 
 // open tells whether readers may join those who hold the claim. Such that wait
 // in the store are passed by those that overtake, no less than there.

@@ -16,8 +16,12 @@ const (
 	MinTTL   = 100 * time.Millisecond
 	MaxTTL   = 7 * 24 * time.Hour
 	MaxLimit = 1 << 31
-	minID    = 8
-	maxID    = 64
+	// Front is how many of those who wait look for themselves whether something
+	// has run out that stands in their way; see Status.Recheck. One would do, the
+	// others are for the case that it is gone.
+	Front = 8
+	minID = 8
+	maxID = 64
 )
 
 // NewID makes a random claim id: 26 characters, 130 bits.
@@ -58,6 +62,9 @@ func (c *Claim) Check() error {
 	if err := CheckID(c.ID); err != nil {
 		return err
 	}
+	if err := c.Kind.Check(); err != nil {
+		return err
+	}
 	if err := CheckTTL(c.TTL); err != nil {
 		return err
 	}
@@ -89,8 +96,35 @@ func CheckAll(cs []Claim) error {
 	return nil
 }
 
-// Check answers what is wrong with the name, the id and Linger, wrapped in
-// ErrInvalid. Stores call it before they do anything; the TTL concerns Renew
+// Check returns what is wrong with the adoption, wrapped in ErrInvalid. Stores
+// call it before they do anything.
+func (a *Adoption) Check() error {
+	if err := CheckName(a.Name); err != nil {
+		return err
+	}
+	if err := CheckID(a.ID); err != nil {
+		return err
+	}
+	if err := checkMark(a.Mark); err != nil {
+		return err
+	}
+	if err := a.Kind.Check(); err != nil {
+		return err
+	}
+	if err := CheckUnits(a.Units); err != nil {
+		return err
+	}
+	if a.Token < 1 {
+		return fmt.Errorf("%w token %d: allowed are 1 and more", ErrInvalid, a.Token)
+	}
+	if err := CheckTTL(a.TTL); err != nil {
+		return err
+	}
+	return CheckLabel(a.Owner.Label)
+}
+
+// Check returns what is wrong with the name, the id, the mark and Linger, wrapped
+// in ErrInvalid. Stores call it before they do anything; the TTL concerns Renew
 // alone, see CheckTTL.
 func (r *Ref) Check() error {
 	if err := CheckName(r.Name); err != nil {
@@ -98,6 +132,11 @@ func (r *Ref) Check() error {
 	}
 	if err := CheckID(r.ID); err != nil {
 		return err
+	}
+	if r.Mark != "" {
+		if err := checkMark(r.Mark); err != nil {
+			return err
+		}
 	}
 	if r.Linger < 0 || r.Linger > MaxTTL {
 		return fmt.Errorf("%w linger %v: allowed are 0 to %v", ErrInvalid, r.Linger, MaxTTL)
@@ -142,14 +181,70 @@ func CheckLimit(limit int64) error {
 	return nil
 }
 
-// CheckID answers what is wrong with a claim id, wrapped in ErrInvalid.
-func CheckID(id string) error {
+// kinds are the kinds by their names.
+var kinds = [...]struct {
+	kind Kind
+	name string
+}{
+	{KindMutex, "mutex"}, {KindRW, "rwmutex"}, {KindSemaphore, "semaphore"}, {KindElection, "election"}, {KindParty, "party"},
+}
+
+// String returns the name of the kind, as "mutex".
+func (k Kind) String() string {
+	for _, known := range kinds {
+		if k == known.kind {
+			return known.name
+		}
+	}
+	if k == 0 {
+		return "no kind"
+	}
+	return fmt.Sprintf("kind %q", byte(k))
+}
+
+// MarshalText returns the letter of the kind, or nothing for no kind.
+func (k Kind) MarshalText() ([]byte, error) {
+	if k == 0 {
+		return nil, nil
+	}
+	return []byte{byte(k)}, nil
+}
+
+// UnmarshalText accepts what MarshalText returns.
+func (k *Kind) UnmarshalText(text []byte) error {
+	*k = 0
+	if len(text) == 0 {
+		return nil
+	}
+	*k = Kind(text[0])
+	if len(text) > 1 || k.Check() != nil {
+		return fmt.Errorf("%w kind %q of a queue", ErrInvalid, text)
+	}
+	return nil
+}
+
+// Check returns what is wrong with the kind, wrapped in ErrInvalid.
+func (k Kind) Check() error {
+	for _, known := range kinds {
+		if k == known.kind {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w kind %q: allowed are the letters of m(utex), r(wmutex), s(emaphore), e(lection) and p(arty)", ErrInvalid, string(rune(k)))
+}
+
+// CheckID returns what is wrong with a claim id, wrapped in ErrInvalid.
+func CheckID(id string) error { return checkID("claim id", id) }
+
+func checkMark(mark string) error { return checkID("owner mark", mark) }
+
+func checkID(what, id string) error {
 	ok := len(id) >= minID && len(id) <= maxID
 	for _, c := range []byte(id) {
 		ok = ok && (c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c == '-' || c == '_')
 	}
 	if !ok {
-		return fmt.Errorf("%w claim id %q: allowed are %d to %d letters, digits, - and _", ErrInvalid, id, minID, maxID)
+		return fmt.Errorf("%w %s %q: allowed are %d to %d letters, digits, - and _", ErrInvalid, what, id, minID, maxID)
 	}
 	return nil
 }

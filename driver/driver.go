@@ -47,11 +47,14 @@ import (
 type Store interface {
 	// Enter puts c at the end of its name's queue and grants what fits.
 	// If a claim with this ID is in the queue already, it is renewed (see
-	// Renew) and its status answered: a lost reply is repeated safely, and a
-	// claim can be taken over by its ID.
+	// Renew) and its status returned, so a lost reply is repeated safely. If
+	// that claim was adopted since, it is Gone for who repeats its Enter.
 	//
 	// With c.Try the claim holds at once or stays out (Refused).
-	// A limit other than that of the queue is a *LimitError; see SetLimit.
+	// A queue in use has one kind and one limit: another one is a *LimitError;
+	// see SetLimit. A queue is in use while it has claims, or a limit that
+	// SetLimit has changed. A queue that has no room for one more claim in this
+	// engine is ErrFull.
 	Enter(ctx context.Context, c Claim) (Status, error)
 
 	// Wait blocks until the status of a waiting claim may have changed, and
@@ -60,6 +63,24 @@ type Store interface {
 	// it by ctx and renews the claim meanwhile; it must not rely on Wait alone
 	// to learn of a grant, for wake-ups can be lost.
 	Wait(ctx context.Context, r Ref) (Status, error)
+
+	// Adopt takes over a holding claim from its owner, in one step: it gets the
+	// mark, the owner and at least the TTL of a, and a token greater than
+	// a.Token and every token used before. From then on a request with the mark
+	// it had changes nothing and is told Gone, however late or often it comes.
+	//
+	// a.Token must be the one that was handed over: not less than the claim's
+	// and the highest Used that the store was told, and not above what can
+	// exist, the claim's plus its spare ones. Otherwise, or if the claim has
+	// other units, it is Refused with the holder as Blocker, and unchanged: so of
+	// two adopters one wins. A claim that is not there, only waits, or lingers is
+	// Gone. A queue of another kind is a *LimitError.
+	//
+	// An owner that listens is told (Check) that its claim is another's.
+	//
+	// A repeated Adopt, with the mark that the claim has by now, renews it and
+	// returns its status.
+	Adopt(ctx context.Context, a Adoption) (Status, error)
 
 	// Renew gives each claim r.TTL from now, or leaves it what it has if that is
 	// more: requests with different TTLs may arrive in another order than they
@@ -92,26 +113,30 @@ type Store interface {
 	Break(ctx context.Context, name string) ([]Entry, error)
 
 	// SetLimit changes the limit of a name for all, also while nobody claims it,
-	// until it is set again: claims that ask for what was asked for before the
-	// first change, or for the limit in force, are taken as asking for limit.
-	// was says what the caller takes the limit for; if that is neither of the
+	// until it is set again, and leaves its kind: another kind is a *LimitError.
+	// Claims that ask for what was asked for before the first change, or for the
+	// limit in force, are taken as asking for limit. was says what the caller takes the limit for; if that is neither of the
 	// two, of a queue in use or changed before, it is a *LimitError.
 	// Setting it back to what is asked for ends the change.
 	//
 	// Waiting claims that fit now are granted. Holders stay, even if they are
 	// too many now. Waiting claims for more units than the limit keep their
 	// places without blocking others; new ones are a *LimitError.
-	SetLimit(ctx context.Context, name string, was, limit int64) error
+	SetLimit(ctx context.Context, name string, kind Kind, was, limit int64) error
 
 	// Ask tells the holders that listen that they are wanted, as if somebody had
 	// begun to wait. It is a hint like every notice.
 	Ask(ctx context.Context, name string) error
 
-	// Inspect answers the queue of a name; without claims if there is none.
+	// Inspect returns the queue of a name; without claims if there is none.
+	// It writes nothing, and leaves out what has run out.
 	Inspect(ctx context.Context, name string) (Queue, error)
 
 	// List yields every queue that has claims and whose name starts with
-	// prefix, in no particular order, each as of the moment it was read.
+	// prefix, in no particular order, each as of the moment it was read. It
+	// writes nothing, reads many names with one request, and yields as it reads.
+	// A name that cannot be read is yielded with a *NameError, and the list goes
+	// on; any other error ends it.
 	List(ctx context.Context, prefix string) iter.Seq2[Queue, error]
 
 	// Listen calls f for notices about claims that were entered or renewed
@@ -152,10 +177,24 @@ type AllEnterer interface {
 	EnterAll(ctx context.Context, cs []Claim) ([]Status, error)
 }
 
+// Kind is the synchronizer that a claim belongs to. A queue is of one kind: what
+// excludes in one need not do so in another.
+type Kind byte
+
+// The values are what stores write down.
+const (
+	KindMutex     Kind = 'm'
+	KindRW        Kind = 'r'
+	KindSemaphore Kind = 's'
+	KindElection  Kind = 'e'
+	KindParty     Kind = 'p' // members of a barrier or latch
+)
+
 // Claim is one request for units of a name.
 type Claim struct {
 	Name     string
 	ID       string        // random; see NewID
+	Kind     Kind          // of the queue
 	Units    int64         // 1 to Limit
 	Limit    int64         // of the queue
 	TTL      time.Duration // how long the store keeps a claim that nobody renews
@@ -164,15 +203,32 @@ type Claim struct {
 	Owner    Owner         // for people
 }
 
-// Ref names a claim that was entered.
+// Ref names a claim that was entered. To a store the claim is there for those
+// who bear its mark, and Gone for all others.
 type Ref struct {
 	Name string
 	ID   string
+	// Mark is that of the claim's owner: empty for the client that entered it,
+	// what Adopt brought for the one that adopted it last.
+	Mark string
 	TTL  time.Duration // Renew: the time to live from now
 	// Used is the highest token used under this claim (see Status.Spare);
-	// 0 means Status.Token. On Leave the next token follows it.
+	// 0 means Status.Token. On Leave the next token follows it. What is above
+	// the claim's spare tokens counts as the last of those.
 	Used   int64
 	Linger time.Duration // Leave: how long the name stays taken
+}
+
+// Adoption asks for a claim of another owner.
+type Adoption struct {
+	Name  string
+	ID    string
+	Kind  Kind
+	Units int64  // that the claim has
+	Token int64  // that was handed over
+	Mark  string // of the owner from now on: random; see NewID
+	TTL   time.Duration
+	Owner Owner
 }
 
 // State of a claim.
@@ -207,8 +263,9 @@ type Status struct {
 
 	// Recheck, while Waiting, is the local time at which something may have
 	// run out that stands in the way, a holder or a claim that waits in front;
-	// the owner renews the claim then. Zero where the engine wakes those behind
-	// a claim that runs out by itself.
+	// the owner renews the claim then. Zero for claims that are not among the
+	// first Front of those who wait, whose heartbeat is enough, and where the
+	// engine wakes those behind a claim that runs out by itself.
 	Recheck time.Time
 
 	// Ahead counts the waiting claims in front of a waiting one, Behind those
@@ -240,9 +297,10 @@ type Entry struct {
 	Lingering bool
 }
 
-// Queue is what Inspect and List answer.
+// Queue is what Inspect and List return.
 type Queue struct {
 	Name  string
+	Kind  Kind // while it is in use
 	Limit int64
 	// Declared is what claims ask for, where SetLimit has made the limit
 	// another; else 0.

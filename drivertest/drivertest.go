@@ -74,6 +74,7 @@ const (
 	Units     Feature = "units"      // limits above 1
 	Overtake  Feature = "overtake"   // claims that pass waiting ones
 	Linger    Feature = "linger"     // Leave with Linger
+	Adopt     Feature = "adopt"      // Adopt
 	Resize    Feature = "resize"     // Resize
 	Break     Feature = "break"      // Break
 	List      Feature = "list"       // List
@@ -116,6 +117,8 @@ func Run(t *testing.T, h Harness) {
 		{"Leave", leaveTests},
 		{"Linger", lingerTests},
 		{"Expiry", expiryTests},
+		{"Kind", kindTests},
+		{"Adopt", adoptTests},
 		{"Token", tokenTests},
 		{"Resize", resizeTests},
 		{"SetLimit", setLimitTests},

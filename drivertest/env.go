@@ -75,7 +75,7 @@ func (e *env) name() string { return "test/" + rand.Text() }
 // claim answers a claim for one of one.
 func (e *env) claim(name string) driver.Claim {
 	return driver.Claim{
-		Name: name, ID: driver.NewID(), Units: 1, Limit: 1, TTL: life,
+		Name: name, ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: life,
 		Owner: driver.Owner{Label: e.Name(), Host: "here", PID: 1},
 	}
 }
@@ -83,7 +83,7 @@ func (e *env) claim(name string) driver.Claim {
 // part answers a claim for units of limit.
 func (e *env) part(name string, units, limit int64) driver.Claim {
 	c := e.claim(name)
-	c.Units, c.Limit = units, limit
+	c.Kind, c.Units, c.Limit = driver.KindSemaphore, units, limit
 	return c
 }
 

@@ -27,6 +27,11 @@ var missing = map[Feature]func(*env) error{
 		_, err := e.a.Leave(e.ctx, r)
 		return err
 	},
+	Adopt: func(e *env) error {
+		c := e.claim(e.name())
+		_, err := e.b.Adopt(e.ctx, adoption(c, e.enter(e.a, c, driver.Holding).Token))
+		return err
+	},
 	Resize: func(e *env) error {
 		c := e.claim(e.name())
 		e.enter(e.a, c, driver.Holding)
@@ -43,7 +48,7 @@ var missing = map[Feature]func(*env) error{
 		}
 		return nil
 	},
-	SetLimit: func(e *env) error { return e.a.SetLimit(e.ctx, e.name(), 1, 2) },
+	SetLimit: func(e *env) error { return e.a.SetLimit(e.ctx, e.name(), driver.KindSemaphore, 1, 2) },
 	Ask:      func(e *env) error { return e.a.Ask(e.ctx, e.name()) },
 	Recheck: func(e *env) error {
 		h, w := e.claim(e.name()), driver.Claim{}

@@ -23,7 +23,7 @@ func randomLikeModel(e *env) {
 		seed := rand.Uint64()
 		m := &model{
 			env: e, rand: rand.New(rand.NewPCG(seed, 0)), name: e.name(), stores: []driver.Store{e.a, e.b}, now: 1,
-			limit: 1, tokens: make(map[string]int64), log: []string{fmt.Sprintf("seed %d", seed)},
+			limit: 1, tokens: make(map[string]int64), marks: make(map[string][]string), log: []string{fmt.Sprintf("seed %d", seed)},
 		}
 		for range 6 {
 			m.ids = append(m.ids, driver.NewID())
@@ -45,6 +45,7 @@ type model struct {
 	name   string
 	stores []driver.Store
 	ids    []string
+	marks  map[string][]string // by claim: the owners', the present one's last
 	limit  int64
 	log    []string
 
@@ -71,34 +72,37 @@ func (m *model) step() {
 		ttl = modelBrief
 	}
 	units := 1 + m.rand.Int64N(m.limit)
-	c := driver.Claim{Name: m.name, ID: m.ids[i], Units: units, Limit: m.limit, TTL: ttl}
+	c := driver.Claim{Name: m.name, ID: m.ids[i], Kind: driver.KindSemaphore, Units: units, Limit: m.limit, TTL: ttl}
 	r := ref(c)
-	us := queue.Micros(ttl)
+	r.Mark = m.mark(c.ID)
 	m.now++
 	o := &queue.Op{Now: m.now}
 	var want driver.State
 	var wantErr, err error
 	var got driver.Status
-	switch n := m.rand.IntN(15); {
+	switch n := m.rand.IntN(17); {
 	case n < 5:
 		c.Try = m.rand.IntN(3) == 0
 		c.Overtake = !m.lacks(Overtake) && m.rand.IntN(5) == 0
 		if !m.lacks(Units) && m.rand.IntN(15) == 0 {
 			c.Limit++
 		}
-		m.note("enter %d: %d of %d, %v, try %v, overtake %v", i, units, c.Limit, ttl, c.Try, c.Overtake)
-		want, wantErr = o.Enter(&m.q, queue.Claim{ID: c.ID, Units: units, Overtake: c.Overtake}, c.Limit, us, c.Try)
+		if !m.lacks(Units) && m.rand.IntN(15) == 0 {
+			c.Kind = driver.KindRW
+		}
+		m.note("enter %d: %v, %d of %d, %v, try %v, overtake %v", i, c.Kind, units, c.Limit, ttl, c.Try, c.Overtake)
+		want, wantErr = o.Enter(&m.q, &c)
 		got, err = s.Enter(m.ctx, c)
 	case n < 8:
-		m.note("renew %d: %v", i, ttl)
-		want = o.Renew(&m.q, c.ID, us, 0)
+		m.note("renew %d: mark %q, %v", i, r.Mark, ttl)
+		want = o.Renew(&m.q, r)
 		got, err = m.renewRef(s, r)
 	case n < 11:
 		if !m.lacks(Linger) && m.rand.IntN(4) == 0 {
 			r.Linger = modelBrief
 		}
-		m.note("leave %d: linger %v", i, r.Linger)
-		want = o.Leave(&m.q, c.ID, 0, queue.Micros(r.Linger))
+		m.note("leave %d: mark %q, linger %v", i, r.Mark, r.Linger)
+		want = o.Leave(&m.q, r)
 		var was driver.State
 		was, err = s.Leave(m.ctx, r)
 		if was != want {
@@ -110,8 +114,8 @@ func (m *model) step() {
 			m.ids[i] = driver.NewID()
 		}
 	case n < 12 && !m.lacks(Resize):
-		m.note("resize %d: to %d", i, units)
-		want = o.Resize(&m.q, c.ID, units, 0)
+		m.note("resize %d: mark %q, to %d", i, r.Mark, units)
+		want = o.Resize(&m.q, r, units)
 		got, err = s.Resize(m.ctx, r, units)
 	case n < 13 && !m.lacks(Break) && m.rand.IntN(3) == 0:
 		m.note("break")
@@ -130,9 +134,20 @@ func (m *model) step() {
 			limit = m.limit
 		}
 		m.note("set limit from %d to %d", was, limit)
-		wantErr = o.SetLimit(&m.q, was, limit)
-		err = s.SetLimit(m.ctx, m.name, was, limit)
+		wantErr = o.SetLimit(&m.q, c.Kind, was, limit)
+		err = s.SetLimit(m.ctx, m.name, c.Kind, was, limit)
 		got = m.status(c.ID, want)
+	case n < 16 && !m.lacks(Adopt):
+		a, ours := m.adoption(s, c, ttl)
+		m.note("adopt %d: units %d, mark %q, current %v", i, a.Units, a.Mark, ours.Token == a.Token)
+		want, wantErr = o.Adopt(&m.q, &ours)
+		got, err = s.Adopt(m.ctx, a)
+		if want == driver.Holding {
+			if err == nil && got.Token <= a.Token && slices.Index(m.marks[c.ID], a.Mark) < 0 {
+				m.fail("Adopt gives token %d, handed over was %d", got.Token, a.Token)
+			}
+			m.marks[c.ID] = append(m.marks[c.ID], a.Mark)
+		}
 	default:
 		if m.backing.Advance == nil {
 			return
@@ -154,6 +169,47 @@ func (m *model) step() {
 
 func (m *model) status(id string, s driver.State) driver.Status {
 	return m.q.Status(id, s, m.now, time.Time{}, 0)
+}
+
+// mark draws the mark of an owner that the claim has or had.
+func (m *model) mark(id string) string {
+	marks := m.marks[id]
+	switch n := len(marks); {
+	case n == 0:
+		return ""
+	case m.rand.IntN(4) > 0:
+		return marks[n-1]
+	case n == 1:
+		return ""
+	default:
+		return marks[m.rand.IntN(n)]
+	}
+}
+
+// adoption draws an Adopt of the claim, as for the store and as for the model,
+// whose tokens are others.
+func (m *model) adoption(s driver.Store, c driver.Claim, ttl time.Duration) (theirs, ours driver.Adoption) {
+	a := driver.Adoption{Name: c.Name, ID: c.ID, Kind: c.Kind, Units: c.Units, Token: 1, Mark: driver.NewID(), TTL: ttl}
+	if n := len(m.marks[c.ID]); n > 0 && m.rand.IntN(4) == 0 {
+		a.Mark = m.marks[c.ID][n-1] // a repetition
+	}
+	theirs, ours = a, a
+	mine := m.q.Find(c.ID)
+	if mine == nil || !mine.Holding() {
+		return theirs, ours
+	}
+	if m.rand.IntN(4) > 0 {
+		theirs.Units, ours.Units = mine.Units, mine.Units
+	}
+	for _, e := range m.inspect(s, m.name).Claims {
+		if e.ID == c.ID {
+			theirs.Token, ours.Token = e.Token, max(mine.Token, mine.Used)
+		}
+	}
+	if m.rand.IntN(4) == 0 {
+		theirs.Token, ours.Token = theirs.Token-1, ours.Token-1 // of an earlier owner
+	}
+	return theirs, ours
 }
 
 // compare fails the test unless the store's queue is the model's.

@@ -21,7 +21,7 @@ var setLimitTests = []test{
 
 func (e *env) setLimit(s driver.Store, name string, was, limit int64) {
 	e.Helper()
-	if err := s.SetLimit(e.ctx, name, was, limit); err != nil {
+	if err := s.SetLimit(e.ctx, name, driver.KindSemaphore, was, limit); err != nil {
 		e.Fatalf("SetLimit from %d to %d: %v", was, limit, err)
 	}
 }
@@ -117,7 +117,7 @@ func setLimitTwice(e *env) {
 func setLimitMismatch(e *env) {
 	name := e.name()
 	e.enter(e.a, e.part(name, 1, 2), driver.Holding)
-	e.mismatch(e.b.SetLimit(e.ctx, name, 3, 4), driver.LimitError{Name: name, Have: 2, Want: 3})
+	e.mismatch(e.b.SetLimit(e.ctx, name, driver.KindSemaphore, 3, 4), driver.LimitError{Name: name, Have: 2, Want: 3})
 	e.enter(e.a, e.part(name, 1, 2), driver.Holding)
 	e.enter(e.b, e.part(name, 1, 2), driver.Waiting)
 }
@@ -195,8 +195,9 @@ func setLimitThereAndBack(e *env) {
 
 func setLimitInvalid(e *env) {
 	for _, limit := range []int64{0, -1, driver.MaxLimit + 1} {
-		e.errIs(e.a.SetLimit(e.ctx, e.name(), 1, limit), driver.ErrInvalid, "SetLimit")
-		e.errIs(e.a.SetLimit(e.ctx, e.name(), limit, 1), driver.ErrInvalid, "SetLimit")
+		e.errIs(e.a.SetLimit(e.ctx, e.name(), driver.KindSemaphore, 1, limit), driver.ErrInvalid, "SetLimit")
+		e.errIs(e.a.SetLimit(e.ctx, e.name(), driver.KindSemaphore, limit, 1), driver.ErrInvalid, "SetLimit")
 	}
-	e.errIs(e.a.SetLimit(e.ctx, "", 1, 2), driver.ErrInvalid, "SetLimit")
+	e.errIs(e.a.SetLimit(e.ctx, e.name(), 0, 1, 2), driver.ErrInvalid, "SetLimit of no kind")
+	e.errIs(e.a.SetLimit(e.ctx, "", driver.KindSemaphore, 1, 2), driver.ErrInvalid, "SetLimit")
 }

@@ -94,8 +94,13 @@ func usedAbove(token, used int64) int64 {
 	return 0
 }
 
+// Adopt implements driver.Store.
+func (s *Store) Adopt(context.Context, driver.Adoption) (driver.Status, error) {
+	return driver.Status{}, driver.ErrUnsupported
+}
+
 // SetLimit implements driver.Store.
-func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) error {
+func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
 	if err := cmp.Or(driver.CheckName(name), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
 		return fmt.Errorf("etcd: set limit: %w", err)
 	}

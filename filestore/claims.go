@@ -36,8 +36,8 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 	err = s.change(ctx, "enter", c.Name, func(q *queue.Queue, o *queue.Op) {
 		s.bury(q, o, c.ID)
 		var state driver.State
-		state, refused = o.Enter(q, queue.Claim{ID: c.ID, Session: s.id, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake},
-			c.Limit, queue.Micros(c.TTL), c.Try)
+		o.Session = s.id
+		state, refused = o.Enter(q, &c)
 		st = q.Status(c.ID, state, o.Now, sent, c.TTL)
 	})
 	if err != nil {
@@ -96,12 +96,12 @@ func (s *Store) look(ctx context.Context, r driver.Ref) (st driver.Status, err e
 	}
 	now := s.clock.now()
 	if !s.overdue(&q, now, r.ID) {
-		return q.Status(r.ID, q.State(r.ID), now, time.Time{}, 0), nil
+		return q.Status(r.ID, q.State(r), now, time.Time{}, 0), nil
 	}
 	err = s.change(ctx, "wait for", r.Name, func(q *queue.Queue, o *queue.Op) {
 		o.Look(q)
 		s.bury(q, o, r.ID)
-		st = q.Status(r.ID, q.State(r.ID), o.Now, time.Time{}, 0)
+		st = q.Status(r.ID, q.State(r), o.Now, time.Time{}, 0)
 	})
 	return st, err
 }
@@ -163,13 +163,41 @@ func (s *Store) renew(ctx context.Context, r driver.Ref) (st driver.Status, err 
 	}
 	sent := time.Now()
 	err = s.change(ctx, "renew", r.Name, func(q *queue.Queue, o *queue.Op) {
-		state := o.Renew(q, r.ID, queue.Micros(r.TTL), r.Used)
+		state := o.Renew(q, r)
 		st = q.Status(r.ID, state, o.Now, sent, r.TTL)
 	})
 	if err != nil {
 		return driver.Status{}, err
 	}
 	return st, nil
+}
+
+// Adopt implements [driver.Store].
+func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status, err error) {
+	if err := a.Check(); err != nil {
+		return st, fmt.Errorf("adopt: %w", err)
+	}
+	end, err := s.begin(ctx, "adopt", a.Name)
+	if err != nil {
+		return st, err
+	}
+	defer end()
+	if err := s.alive(); err != nil {
+		return st, fmt.Errorf("adopt %q: %w", a.Name, err)
+	}
+	sent := time.Now()
+	var refused error
+	err = s.change(ctx, "adopt", a.Name, func(q *queue.Queue, o *queue.Op) {
+		s.bury(q, o, a.ID)
+		o.Session = s.id
+		var state driver.State
+		state, refused = o.Adopt(q, &a)
+		st = q.AdoptStatus(&a, state, o.Now, sent)
+	})
+	if err != nil {
+		return driver.Status{}, err
+	}
+	return st, queue.NameLimit(refused, a.Name)
 }
 
 // Leave implements [driver.Store].
@@ -184,7 +212,7 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err 
 		if c := q.Find(r.ID); c != nil {
 			owner = c.Session
 		}
-		was = o.Leave(q, r.ID, r.Used, queue.Micros(r.Linger))
+		was = o.Leave(q, r)
 	})
 	if err != nil {
 		return driver.Gone, err
@@ -208,7 +236,7 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st drive
 	defer end()
 	err = s.change(ctx, "resize", r.Name, func(q *queue.Queue, o *queue.Op) {
 		s.bury(q, o, r.ID)
-		state := o.Resize(q, r.ID, units, r.Used)
+		state := o.Resize(q, r, units)
 		st = q.Status(r.ID, state, o.Now, time.Time{}, 0)
 	})
 	if err != nil {
@@ -238,8 +266,8 @@ func (s *Store) Break(ctx context.Context, name string) (broken []driver.Entry, 
 
 // SetLimit implements [driver.Store]. The limit is on the disk when it returns,
 // and stays there when the machine starts anew.
-func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) error {
-	if err := cmp.Or(driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
+func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
+	if err := cmp.Or(kind.Check(), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
 		return fmt.Errorf("set limit of %q: %w", name, err)
 	}
 	end, err := s.beginName(ctx, "set limit of", name)
@@ -250,7 +278,7 @@ func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) err
 	var refused error
 	err = s.change(ctx, "set limit of", name, func(q *queue.Queue, o *queue.Op) {
 		s.bury(q, o, "")
-		refused = o.SetLimit(q, was, limit)
+		refused = o.SetLimit(q, kind, was, limit)
 	})
 	if err != nil {
 		return err

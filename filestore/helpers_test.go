@@ -64,7 +64,7 @@ func soon(t testing.TB) context.Context {
 }
 
 func claim(name string) driver.Claim {
-	return driver.Claim{Name: name, ID: driver.NewID(), Units: 1, Limit: 1, TTL: long}
+	return driver.Claim{Name: name, ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: long}
 }
 
 func ref(c driver.Claim) driver.Ref { return driver.Ref{Name: c.Name, ID: c.ID, TTL: c.TTL} }

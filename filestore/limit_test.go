@@ -21,7 +21,7 @@ func TestLimitOverBoots(t *testing.T) {
 	}
 	held := part(2, 2)
 	enter(t, s, held, driver.Holding)
-	if err := s.SetLimit(t.Context(), "pool", 2, 3); err != nil {
+	if err := s.SetLimit(t.Context(), "pool", driver.KindSemaphore, 2, 3); err != nil {
 		t.Fatal(err)
 	}
 	enter(t, s, part(1, 2), driver.Holding)
@@ -43,7 +43,7 @@ func TestLimitOverBoots(t *testing.T) {
 	if q, err := s.Inspect(t.Context(), "pool"); err != nil || q.Limit != 3 || q.Declared != 2 || len(q.Claims) != 0 {
 		t.Errorf("the queue is %+v, %v", q, err)
 	}
-	if err := s.SetLimit(t.Context(), "pool", 2, 2); err != nil {
+	if err := s.SetLimit(t.Context(), "pool", driver.KindSemaphore, 2, 2); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Millisecond) // the clock passes the last token

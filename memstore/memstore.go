@@ -138,8 +138,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 }
 
 func enter(q *queue.Queue, o *queue.Op, c driver.Claim, sent time.Time) (driver.Status, error) {
-	state, err := o.Enter(q, queue.Claim{ID: c.ID, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake},
-		c.Limit, queue.Micros(c.TTL), c.Try)
+	state, err := o.Enter(q, &c)
 	return q.Status(c.ID, state, o.Now, sent, c.TTL), queue.NameLimit(err, c.Name)
 }
 
@@ -187,7 +186,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 		}
 		s.do(r.Name, func(q *queue.Queue, o *queue.Op) {
 			o.Look(q)
-			st = q.Status(r.ID, q.State(r.ID), o.Now, time.Time{}, 0)
+			st = q.Status(r.ID, q.State(r), o.Now, time.Time{}, 0)
 		})
 		if st.State != driver.Waiting || !first {
 			return st, nil
@@ -198,6 +197,23 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 		case <-s.closed:
 		}
 	}
+}
+
+func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status, err error) {
+	if err := a.Check(); err != nil {
+		return st, fmt.Errorf("adopt: %w", err)
+	}
+	if err := s.begin(ctx, "adopt", a.Name); err != nil {
+		return st, err
+	}
+	sent := time.Now()
+	s.do(a.Name, func(q *queue.Queue, o *queue.Op) {
+		var state driver.State
+		state, err = o.Adopt(q, &a)
+		st = q.AdoptStatus(&a, state, o.Now, sent)
+	})
+	s.claims.Ring(a.ID)
+	return st, queue.NameLimit(err, a.Name)
 }
 
 func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
@@ -216,7 +232,7 @@ func (s *Store) renew(ctx context.Context, r driver.Ref) (st driver.Status, err 
 	}
 	sent := time.Now()
 	s.do(r.Name, func(q *queue.Queue, o *queue.Op) {
-		state := o.Renew(q, r.ID, queue.Micros(r.TTL), r.Used)
+		state := o.Renew(q, r)
 		st = q.Status(r.ID, state, o.Now, sent, r.TTL)
 	})
 	return st, nil
@@ -230,7 +246,7 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err 
 		return was, err
 	}
 	s.do(r.Name, func(q *queue.Queue, o *queue.Op) {
-		was = o.Leave(q, r.ID, r.Used, queue.Micros(r.Linger))
+		was = o.Leave(q, r)
 	})
 	s.claims.Ring(r.ID)
 	return was, nil
@@ -244,7 +260,7 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st drive
 		return st, err
 	}
 	s.do(r.Name, func(q *queue.Queue, o *queue.Op) {
-		state := o.Resize(q, r.ID, units, r.Used)
+		state := o.Resize(q, r, units)
 		st = q.Status(r.ID, state, o.Now, time.Time{}, 0)
 	})
 	return st, nil
@@ -265,14 +281,14 @@ func (s *Store) Break(ctx context.Context, name string) (broken []driver.Entry, 
 	return broken, nil
 }
 
-func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) (err error) {
-	if err := cmp.Or(driver.CheckName(name), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
+func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) (err error) {
+	if err := cmp.Or(driver.CheckName(name), kind.Check(), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
 		return fmt.Errorf("set limit: %w", err)
 	}
 	if err := s.begin(ctx, "set limit of", name); err != nil {
 		return err
 	}
-	s.do(name, func(q *queue.Queue, o *queue.Op) { err = o.SetLimit(q, was, limit) })
+	s.do(name, func(q *queue.Queue, o *queue.Op) { err = o.SetLimit(q, kind, was, limit) })
 	return queue.NameLimit(err, name)
 }
 

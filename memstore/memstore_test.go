@@ -41,7 +41,7 @@ func TestClose(t *testing.T) {
 	s := memstore.New()
 	ctx := t.Context()
 	claim := func() driver.Claim {
-		return driver.Claim{Name: "n", ID: driver.NewID(), Units: 1, Limit: 1, TTL: time.Minute}
+		return driver.Claim{Name: "n", ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: time.Minute}
 	}
 	if _, err := s.Enter(ctx, claim()); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestRemembers(t *testing.T) {
 	ctx := t.Context()
 	var last int64
 	for range 3 {
-		c := driver.Claim{Name: "n", ID: driver.NewID(), Units: 1, Limit: 1, TTL: time.Minute}
+		c := driver.Claim{Name: "n", ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: time.Minute}
 		st, err := s.Enter(ctx, c)
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func TestRemembers(t *testing.T) {
 		if st.Token <= last {
 			t.Errorf("token %d after %d", st.Token, last)
 		}
-		last = st.Token + time.Hour.Microseconds()
+		last = st.Token + 1<<16
 		if _, err := s.Leave(ctx, driver.Ref{Name: "n", ID: c.ID, Used: last}); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestAdvanceWakes(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	ctx := t.Context()
-	h := driver.Claim{Name: "n", ID: driver.NewID(), Units: 1, Limit: 1, TTL: time.Minute}
+	h := driver.Claim{Name: "n", ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: time.Minute}
 	w := h
 	w.ID, w.TTL = driver.NewID(), time.Hour
 	for _, c := range []driver.Claim{h, w} {

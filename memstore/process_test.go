@@ -73,9 +73,13 @@ func (p *process) Break(ctx context.Context, name string) ([]driver.Entry, error
 	return call(ctx, p, func(ctx context.Context) ([]driver.Entry, error) { return p.shared.Break(ctx, name) })
 }
 
-func (p *process) SetLimit(ctx context.Context, name string, was, limit int64) error {
+func (p *process) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, error) {
+	return call(ctx, p, func(ctx context.Context) (driver.Status, error) { return p.shared.Adopt(ctx, a) })
+}
+
+func (p *process) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
 	_, err := call(ctx, p, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, p.shared.SetLimit(ctx, name, was, limit)
+		return struct{}{}, p.shared.SetLimit(ctx, name, kind, was, limit)
 	})
 	return err
 }

@@ -270,8 +270,13 @@ func (s *Store) Break(ctx context.Context, name string) ([]driver.Entry, error) 
 	return q.Claims, err
 }
 
+// Adopt implements driver.Store.
+func (s *Store) Adopt(context.Context, driver.Adoption) (driver.Status, error) {
+	return driver.Status{}, driver.ErrUnsupported
+}
+
 // SetLimit implements driver.Store.
-func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) error {
+func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
 	const what = "set the limit of"
 	if err := cmp.Or(driver.CheckName(name), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
 		return fmt.Errorf("%s: %w", what, err)

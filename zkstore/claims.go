@@ -94,9 +94,10 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 	}
 	t, err := s.change(ctx, n, c.Name, guess, func(t *turn) error {
 		var err error
-		state, err = t.Enter(t.q, queue.Claim{
-			ID: c.ID, Session: t.session(c.ID), Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
-		}, c.Limit, forever, c.Try)
+		t.Session = t.session(c.ID)
+		entering := c
+		entering.TTL = queue.Span(forever)
+		state, err = t.Enter(t.q, &entering)
 		t.ttls[c.ID] = c.TTL
 		t.confirm = state == driver.Holding || state == driver.Waiting
 		return queue.NameLimit(err, c.Name)
@@ -170,7 +171,7 @@ func (s *Store) leave(ctx context.Context, n *session, r driver.Ref) (was driver
 		return s.loadList(ctx, n, r.Name)
 	}, func(t *turn) error {
 		t.linger = r.Linger
-		was = t.Leave(t.q, r.ID, t.relative(r.Used), min(1, int64(r.Linger)))
+		was = t.Leave(t.q, driver.Ref{ID: r.ID, Mark: r.Mark, Used: t.relative(r.Used), Linger: min(r.Linger, time.Microsecond)})
 		// It may have been entered through another server, or an Enter whose reply
 		// was lost.
 		t.confirm = was == driver.Gone
@@ -179,6 +180,12 @@ func (s *Store) leave(ctx context.Context, n *session, r driver.Ref) (was driver
 	return was, err
 }
 
+// Adopt implements driver.Store.
+func (s *Store) Adopt(context.Context, driver.Adoption) (driver.Status, error) {
+	return driver.Status{}, driver.ErrUnsupported
+}
+
+// Resize implements driver.Store.
 func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
 	if err := cmp.Or(r.Check(), driver.CheckUnits(units)); err != nil {
 		return st, fmt.Errorf("resize %q: %w", r.Name, err)
@@ -191,7 +198,7 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st drive
 		var state driver.State
 		var t *turn
 		t, err = s.change(ctx, n, r.Name, nil, func(t *turn) error {
-			state = t.Resize(t.q, r.ID, units, t.relative(r.Used))
+			state = t.Resize(t.q, driver.Ref{ID: r.ID, Mark: r.Mark, Used: t.relative(r.Used)}, units)
 			return nil
 		})
 		if err == nil {
@@ -235,14 +242,17 @@ func (s *Store) Break(ctx context.Context, name string) (entries []driver.Entry,
 	return entries, nil
 }
 
-func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) error {
+func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
+	if err := kind.Check(); err != nil {
+		return fmt.Errorf("set limit of %.20q: %w", name, err)
+	}
 	for _, l := range []int64{was, limit} {
 		if l < 1 || l > driver.MaxLimit {
 			return fmt.Errorf("set limit of %.20q: %w limit %d: allowed are 1 to %d", name, driver.ErrInvalid, l, driver.MaxLimit)
 		}
 	}
 	_, err := s.onQueue(ctx, "set limit of", name, func(t *turn) error {
-		return queue.NameLimit(t.SetLimit(t.q, was, limit), name)
+		return queue.NameLimit(t.SetLimit(t.q, kind, was, limit), name)
 	})
 	return err
 }

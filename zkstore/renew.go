@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/queue"
 )
 
 // owned is a claim that was entered or renewed through this Store.
@@ -324,7 +325,7 @@ func (s *Store) renewIn(t *turn, r driver.Ref, sent time.Time) driver.State {
 	if c := t.q.Find(r.ID); c == nil || used <= c.Token {
 		used = 0 // nothing new
 	}
-	return t.Op.Renew(t.q, r.ID, forever, used)
+	return t.Op.Renew(t.q, driver.Ref{ID: r.ID, Mark: r.Mark, TTL: queue.Span(forever), Used: used})
 }
 
 func (s *Store) renew(ctx context.Context, o round, r driver.Ref) (st driver.Status, err error) {

@@ -121,7 +121,7 @@ func (t *turn) takeAlong(sl *slot) (aboard []*leaving) {
 		if c == nil || c.Lingering || t.q.Last >= t.Now+spare {
 			continue
 		}
-		l.was = t.Leave(t.q, l.ref.ID, t.relative(l.ref.Used), 0)
+		l.was = t.Leave(t.q, driver.Ref{ID: l.ref.ID, Mark: l.ref.Mark, Used: t.relative(l.ref.Used)})
 		maps.Copy(t.alone, account(t.q))
 		aboard = append(aboard, l)
 	}

@@ -44,7 +44,7 @@ func TestTakeAlong(t *testing.T) {
 	tn := &turn{s: s, q: new(queue.Queue), alone: make(map[string]bool)}
 	tn.Now = now
 	for _, id := range []string{"holder", "next", "third"} {
-		if _, err := tn.Enter(tn.q, queue.Claim{ID: id, Units: 1}, 1, forever, false); err != nil {
+		if _, err := tn.Enter(tn.q, &driver.Claim{ID: id, Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: queue.Span(forever)}); err != nil {
 			t.Fatal(err)
 		}
 		account(tn.q)

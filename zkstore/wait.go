@@ -48,7 +48,7 @@ func (s *Store) wait(ctx context.Context, n *session, r driver.Ref) (st driver.S
 		if err != nil {
 			return st, err
 		}
-		st = t.status(r.ID, t.q.State(r.ID), time.Time{}, 0)
+		st = t.status(r.ID, t.q.State(r), time.Time{}, 0)
 		c := t.q.Find(r.ID)
 		if st.State == driver.Holding && c.Session == n.mark && t.l.More[r.ID].ZK == n.conn.SessionID() {
 			t.v.held = true
@@ -104,7 +104,7 @@ func (s *Store) remembered(ctx context.Context, n *session, r driver.Ref) (*turn
 		return nil, nil
 	}
 	t, err := s.newTurn(ctx, n, r.Name, v)
-	if err != nil || t.q.State(r.ID) != driver.Waiting {
+	if err != nil || t.q.State(r) != driver.Waiting {
 		return nil, err
 	}
 	return t, nil
@@ -117,7 +117,7 @@ func (s *Store) lookAgain(ctx context.Context, n *session, r driver.Ref) (st dri
 	if err != nil {
 		return st, err
 	}
-	return t.status(r.ID, t.q.State(r.ID), time.Time{}, 0), nil
+	return t.status(r.ID, t.q.State(r), time.Time{}, 0), nil
 }
 
 // await blocks until a watch fires, or, which it answers, a lingering claim ends;

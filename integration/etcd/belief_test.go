@@ -75,7 +75,7 @@ func TestEtcdLateGrantAfterSetLimit(t *testing.T) {
 	storetest.Enter(t, s, a, driver.Holding)
 	storetest.Enter(t, s, b, driver.Waiting)
 	storetest.Enter(t, s, c, driver.Waiting)
-	if err := s.SetLimit(ctx, name, 1, 2); err != nil { // b is granted by that
+	if err := s.SetLimit(ctx, name, driver.KindMutex, 1, 2); err != nil { // b is granted by that
 		t.Fatal(err)
 	}
 	done := make(chan struct{}, 2)
@@ -85,7 +85,7 @@ func TestEtcdLateGrantAfterSetLimit(t *testing.T) {
 	// write the grant to the third.
 	set, setNow := ml.hold(writes)
 	go func() {
-		if err := limits.SetLimit(ctx, name, 2, 1); err != nil {
+		if err := limits.SetLimit(ctx, name, driver.KindMutex, 2, 1); err != nil {
 			t.Error(err)
 		}
 		done <- struct{}{}
@@ -126,7 +126,7 @@ func TestEtcdSetLimitWakes(t *testing.T) {
 	ctx := await.Context(t)
 	set := func(was, limit int64) {
 		t.Helper()
-		if err := other.SetLimit(ctx, name, was, limit); err != nil {
+		if err := other.SetLimit(ctx, name, driver.KindMutex, was, limit); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -137,7 +137,7 @@ func TestEtcdSetLimitWakes(t *testing.T) {
 	early := storetest.Mutex("early", time.Minute) // it has come, and waits only after that
 	storetest.Enter(t, s, storetest.Mutex("early", time.Minute), driver.Holding)
 	storetest.Enter(t, s, early, driver.Waiting)
-	if err := other.SetLimit(ctx, "early", 1, 2); err != nil {
+	if err := other.SetLimit(ctx, "early", driver.KindMutex, 1, 2); err != nil {
 		t.Fatal(err)
 	}
 	if st, err := s.Wait(ctx, storetest.Ref(early)); err != nil || st.State != driver.Holding {
@@ -149,7 +149,7 @@ func TestEtcdSetLimitWakes(t *testing.T) {
 	defer wg.Wait()
 	wg.Go(func() {
 		time.Sleep(300 * time.Millisecond)
-		if err := other.SetLimit(ctx, name, 1, 3); err != nil {
+		if err := other.SetLimit(ctx, name, driver.KindMutex, 1, 3); err != nil {
 			t.Error(err)
 		}
 	})
@@ -180,7 +180,7 @@ func TestEtcdCompacted(t *testing.T) {
 			defer s.Close()
 			near := openEtcd(t, e)
 			claim := func() driver.Claim {
-				return driver.Claim{Name: "x", ID: driver.NewID(), Units: limit, Limit: limit, TTL: time.Minute}
+				return driver.Claim{Name: "x", ID: driver.NewID(), Kind: driver.KindSemaphore, Units: limit, Limit: limit, TTL: time.Minute}
 			}
 			h, w := claim(), claim()
 			storetest.Enter(t, near, h, driver.Holding)

@@ -110,7 +110,7 @@ func TestEtcdUsers(t *testing.T) {
 	check(a.Break(ctx, "x"))
 	check(a.Wait(ctx, storetest.Ref(w)))
 	check(nil, a.Ask(ctx, "x"))
-	check(nil, a.SetLimit(ctx, "y", 2, 3))
+	check(nil, a.SetLimit(ctx, "y", driver.KindMutex, 2, 3))
 	check(nil, storetest.List(ctx, a, ""))
 	r, err := a.CompareAndSwap(ctx, driver.Record{Name: "r", Value: []byte("x"), TTL: time.Minute})
 	check(r, err)

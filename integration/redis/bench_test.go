@@ -43,7 +43,7 @@ func BenchmarkRedisCycle(b *testing.B) {
 		}
 	}
 	full := func(name string) {
-		claim := driver.Claim{Name: name, ID: driver.NewID(), Units: 1, Limit: 1, TTL: 15 * time.Second}
+		claim := driver.Claim{Name: name, ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: 15 * time.Second}
 		if st, err := s.Enter(ctx, claim); err != nil || st.State != driver.Holding {
 			b.Error(st, err)
 		}

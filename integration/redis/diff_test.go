@@ -137,26 +137,26 @@ func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, dea
 			break
 		}
 		var st driver.State
-		st, wantErr = modelEnter(o, &q.model, c)
+		st, wantErr = o.Enter(&q.model, &c)
 		if wantErr == nil {
 			want = q.model.Status(id, st, *d.now, sent, ttl)
 		}
 		got, err = s.Enter(ctx, c)
 	case "renew":
-		want = q.model.Status(id, o.Renew(&q.model, id, queue.Micros(ttl), used), *d.now, sent, ttl)
+		want = q.model.Status(id, o.Renew(&q.model, ref), *d.now, sent, ttl)
 		s.Renew(ctx, []driver.Ref{ref}, func(_ int, st driver.Status, e error) { got, err = st, e })
 	case "leave", "linger":
 		if what == "linger" {
 			ref.Linger = ttl
 		}
-		want.State = o.Leave(&q.model, id, used, queue.Micros(ref.Linger))
+		want.State = o.Leave(&q.model, ref)
 		got.State, err = s.Leave(ctx, ref)
 		if want.State == driver.Gone {
 			q.left[id] = *d.now + 60_000_000
 		}
 	case "resize":
 		units := rapid.Int64Range(1, d.limit+1).Draw(t, "units")
-		want = q.model.Status(id, o.Resize(&q.model, id, units, used), *d.now, time.Time{}, 0)
+		want = q.model.Status(id, o.Resize(&q.model, ref, units), *d.now, time.Time{}, 0)
 		got, err = s.Resize(ctx, ref, units)
 	case "limit":
 		was, limit := d.limit, rapid.Int64Range(1, d.limit+1).Draw(t, "new limit")
@@ -164,8 +164,8 @@ func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, dea
 			was = rapid.SampledFrom([]int64{q.model.Limit, max(q.model.Declared, 1), d.limit + 2}).Draw(t, "was")
 			limit = rapid.SampledFrom([]int64{limit, limit, max(q.model.Declared, 1)}).Draw(t, "or back")
 		}
-		wantErr = o.SetLimit(&q.model, was, limit)
-		err = s.SetLimit(ctx, q.name, was, limit)
+		wantErr = o.SetLimit(&q.model, driver.KindSemaphore, was, limit)
+		err = s.SetLimit(ctx, q.name, driver.KindSemaphore, was, limit)
 	case "ask":
 		o.Ask(&q.model)
 		err = s.Ask(ctx, q.name)
@@ -194,7 +194,7 @@ func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, dea
 			_, err = s.Inspect(ctx, q.name) // Wait would block
 			break
 		}
-		want = q.model.Status(id, q.model.State(id), *d.now, time.Time{}, 0)
+		want = q.model.Status(id, q.model.State(driver.Ref{ID: id}), *d.now, time.Time{}, 0)
 		got, err = d.other.Wait(ctx, ref)
 		// Who asks is not told in addition; Look does not know who asks.
 		o.Signals = slices.DeleteFunc(o.Signals, func(s queue.Signal) bool { return s.Kind == queue.Granted && s.Claim.ID == id })
@@ -251,7 +251,7 @@ func (d *diff) claim(t *rapid.T, q *diffQueue, id string, ttl time.Duration) dri
 		limit = rapid.SampledFrom([]int64{q.model.Limit, q.model.Limit, cmp.Or(q.model.Declared, q.model.Limit)}).Draw(t, "limit")
 	}
 	c := driver.Claim{
-		Name: q.name, ID: id, TTL: ttl, Limit: limit,
+		Name: q.name, ID: id, Kind: driver.KindSemaphore, TTL: ttl, Limit: limit,
 		Units:    rapid.Int64Range(1, limit).Draw(t, "units"),
 		Overtake: rapid.IntRange(0, 3).Draw(t, "overtake") == 0,
 		Owner:    driver.Owner{Label: "a \"\\ ü 'x'", Host: "h", PID: 7},
@@ -260,11 +260,6 @@ func (d *diff) claim(t *rapid.T, q *diffQueue, id string, ttl time.Duration) dri
 		c.Limit++
 	}
 	return c
-}
-
-func modelEnter(o *queue.Op, q *queue.Queue, c driver.Claim) (driver.State, error) {
-	return o.Enter(q, queue.Claim{ID: c.ID, Session: o.Session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake},
-		c.Limit, queue.Micros(c.TTL), c.Try)
 }
 
 func sameError(t *rapid.T, what string, err, want error) {

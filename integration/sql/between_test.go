@@ -77,7 +77,7 @@ func resizes(part string, units int64) act {
 
 func limits(to int64) act {
 	return act{fmt.Sprintf("limit %d", to), "", func(ctx context.Context, s driver.Store, sc *scene) (string, error) {
-		return told("", s.SetLimit(ctx, sc.name, 3, to))
+		return told("", s.SetLimit(ctx, sc.name, driver.KindSemaphore, 3, to))
 	}}
 }
 
@@ -117,10 +117,10 @@ func openScene(t *testing.T, s driver.Store, name string, parts []string) *scene
 	t.Helper()
 	sc := &scene{name: name, claims: make(map[string]driver.Claim), tokens: make(map[string]int64)}
 	for part, units := range map[string]int64{"whole": 3, "two": 2, "w": 1, "x": 1, "y": 3} {
-		sc.claims[part] = driver.Claim{Name: name, ID: driver.NewID(), Units: units, Limit: 3, TTL: 2 * time.Minute}
+		sc.claims[part] = driver.Claim{Name: name, ID: driver.NewID(), Kind: driver.KindSemaphore, Units: units, Limit: 3, TTL: 2 * time.Minute}
 	}
 	// Renewed together with others, but not in their row.
-	sc.claims["aside"] = driver.Claim{Name: name + "/aside", ID: driver.NewID(), Units: 1, Limit: 1, TTL: time.Minute}
+	sc.claims["aside"] = driver.Claim{Name: name + "/aside", ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: time.Minute}
 	ctx := await.Context(t)
 	for _, part := range append(slices.Clone(parts), "aside") {
 		if part == renewed {

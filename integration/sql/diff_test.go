@@ -70,7 +70,7 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 						limit = model.Limit
 					}
 					c := driver.Claim{
-						Name: name, ID: driver.NewID(), Limit: limit, Units: limit,
+						Name: name, ID: driver.NewID(), Kind: driver.KindSemaphore, Limit: limit, Units: limit,
 						TTL: time.Duration(rapid.Int64Range(60_000, 600_000).Draw(rt, "ttl")) * time.Millisecond,
 						Try: rapid.IntRange(0, 3).Draw(rt, "try") == 0, Overtake: rapid.Bool().Draw(rt, "overtake"),
 						Owner: driver.Owner{Label: rapid.StringN(0, 10, 100).Draw(rt, "label"), Host: "h", PID: rapid.IntRange(0, 9).Draw(rt, "pid")},
@@ -92,10 +92,8 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 							now = mine.Arrived
 							joined++
 						}
-						o := &queue.Op{Now: now}
-						state, wrong := o.Enter(model, queue.Claim{
-							ID: c.ID, Session: session(got, c.ID), Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
-						}, c.Limit, queue.Micros(c.TTL), c.Try)
+						o := &queue.Op{Now: now, Session: session(got, c.ID)}
+						state, wrong := o.Enter(model, &c)
 						if (err == nil) != (wrong == nil) || wrong == nil && st.State != state || !reflect.DeepEqual(got, model) {
 							rt.Fatalf("entered %+v: %v, %v\n got %+v\nwant %v, %+v, %v", c, st.State, err, got, state, model, wrong)
 						}
@@ -108,10 +106,8 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 						rt.Fatalf("entered an empty queue, and it was not by the one statement: %v, %+v", err, after)
 					}
 					entered++
-					o := &queue.Op{Now: after.since}
-					state, err := o.Enter(model, queue.Claim{
-						ID: c.ID, Session: got.Claims[0].Session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
-					}, c.Limit, queue.Micros(c.TTL), c.Try)
+					o := &queue.Op{Now: after.since, Session: got.Claims[0].Session}
+					state, err := o.Enter(model, &c)
 					if err != nil || !reflect.DeepEqual(got, model) {
 						rt.Fatalf("entered %+v:\n got %+v\nwant %+v, %v", c, got, model, err)
 					}
@@ -149,7 +145,7 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 						passed++
 					}
 				}
-				if want := o.Leave(model, r.ID, r.Used, 0); was != want {
+				if want := o.Leave(model, r); was != want {
 					rt.Fatalf("leave answered %v, want %v", was, want)
 				}
 				if len(got.Claims) == 0 {

@@ -296,7 +296,7 @@ func TestSQLRenewsMany(t *testing.T) {
 		for i := range 4 {
 			wg.Go(func() {
 				for k := i; k < n; k += 4 {
-					claims[k] = driver.Claim{Name: fmt.Sprintf("n%d", k/2), ID: driver.NewID(), Units: 1, Limit: 2, TTL: time.Minute}
+					claims[k] = driver.Claim{Name: fmt.Sprintf("n%d", k/2), ID: driver.NewID(), Kind: driver.KindSemaphore, Units: 1, Limit: 2, TTL: time.Minute}
 					refs[n-1-k] = driver.Ref{Name: claims[k].Name, ID: claims[k].ID, TTL: 2 * time.Minute}
 					if st, err := a.Enter(await.Context(t), claims[k]); err != nil || st.State != driver.Holding {
 						t.Errorf("enter: %v, %v", st.State, err)

@@ -233,8 +233,8 @@ func losesEachReply(t *testing.T, good, s driver.Store, l *lossy, prefix string,
 			lost = twice(n, func() error { _, err := s.Leave(ctx, storetest.Ref(c)); return err }) || lost
 		}
 		inQueue()
-		lost = twice(n, func() error { return s.SetLimit(ctx, name, 1, 2) }) || lost
-		lost = twice(n, func() error { return s.SetLimit(ctx, name, 2, 1) }) || lost
+		lost = twice(n, func() error { return s.SetLimit(ctx, name, driver.KindSemaphore, 1, 2) }) || lost
+		lost = twice(n, func() error { return s.SetLimit(ctx, name, driver.KindSemaphore, 2, 1) }) || lost
 		r := driver.Record{Name: name, Value: []byte("1")}
 		lost = twice(n, func() error {
 			_, err := s.CompareAndSwap(ctx, r)

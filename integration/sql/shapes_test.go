@@ -79,8 +79,8 @@ func TestSQLShapes(t *testing.T) {
 		} {
 			for _, what := range []string{"leave", "enter", "enter again"} {
 				name := fmt.Sprintf("%s %d", what, i)
-				h := driver.Claim{Name: name, ID: driver.NewID(), Units: 3, Limit: 3, TTL: time.Minute}
-				x := driver.Claim{Name: name, ID: driver.NewID(), Units: 2, Limit: 3, TTL: time.Minute}
+				h := driver.Claim{Name: name, ID: driver.NewID(), Kind: driver.KindSemaphore, Units: 3, Limit: 3, TTL: time.Minute}
+				x := driver.Claim{Name: name, ID: driver.NewID(), Kind: driver.KindSemaphore, Units: 2, Limit: 3, TTL: time.Minute}
 				storetest.Enter(t, s, h, driver.Holding)
 				q := shape(h.ID)
 				if q.Limit == 0 {
@@ -96,14 +96,14 @@ func TestSQLShapes(t *testing.T) {
 				ctx := await.Context(t)
 				var got, want string
 				if what == "leave" {
-					want = o.Leave(&q, h.ID, 0, 0).String()
+					want = o.Leave(&q, driver.Ref{ID: h.ID}).String()
 					got, err = told(s.Leave(ctx, storetest.Ref(h)))
 				} else {
 					c := x
 					if what == "enter again" {
 						c = h
 					}
-					state, wrong := o.Enter(&q, queue.Claim{ID: c.ID, Units: c.Units}, 3, queue.Micros(c.TTL), false)
+					state, wrong := o.Enter(&q, &c)
 					want, _ = told(state, wrong)
 					st, err2 := s.Enter(ctx, c)
 					got, err = told(st.State, err2)
@@ -167,17 +167,17 @@ func TestSQLPassBesideHolder(t *testing.T) {
 		s := e.store(t)
 		ctx := await.Context(t)
 		claim := func(units int64) driver.Claim {
-			return driver.Claim{Name: "n", ID: driver.NewID(), Units: units, Limit: 3, TTL: time.Minute}
+			return driver.Claim{Name: "n", ID: driver.NewID(), Kind: driver.KindSemaphore, Units: units, Limit: 3, TTL: time.Minute}
 		}
 		h, next, part := claim(3), claim(3), claim(2)
 		part.Overtake = true
 		storetest.Enter(t, s, h, driver.Holding)
-		if err := s.SetLimit(ctx, "n", 3, 5); err != nil {
+		if err := s.SetLimit(ctx, "n", driver.KindSemaphore, 3, 5); err != nil {
 			t.Fatal(err)
 		}
 		storetest.Enter(t, s, next, driver.Waiting)
 		storetest.Enter(t, s, part, driver.Holding)
-		if err := s.SetLimit(ctx, "n", 3, 3); err != nil {
+		if err := s.SetLimit(ctx, "n", driver.KindSemaphore, 3, 3); err != nil {
 			t.Fatal(err)
 		}
 		storetest.Leave(t, s, h)

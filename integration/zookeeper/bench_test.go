@@ -22,7 +22,7 @@ func BenchmarkZooKeeperUncontended(b *testing.B) {
 		}
 		defer s.Close()
 		for b.Loop() {
-			c := driver.Claim{Name: "bench", ID: driver.NewID(), Units: 1, Limit: 1, TTL: 15 * time.Second}
+			c := driver.Claim{Name: "bench", ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: 15 * time.Second}
 			if st, err := s.Enter(b.Context(), c); err != nil || st.State != driver.Holding {
 				b.Fatal(st.State, err)
 			}

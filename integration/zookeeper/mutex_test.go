@@ -30,7 +30,7 @@ func TestZooKeeperLimitThereAndBack(t *testing.T) {
 	}()
 	time.Sleep(50 * time.Millisecond) // so that it waits
 	for _, limit := range []int64{2, 1} {
-		if err := a.SetLimit(await.Context(t), "x", 1, limit); err != nil {
+		if err := a.SetLimit(await.Context(t), "x", driver.KindMutex, 1, limit); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -150,7 +150,7 @@ func TestZooKeeperStress(t *testing.T) {
 		time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
 		s := all[r.IntN(stores)]
 		limit := func(was, limit int64) func(context.Context) error {
-			return func(ctx context.Context) error { return s.SetLimit(ctx, "stress", was, limit) }
+			return func(ctx context.Context) error { return s.SetLimit(ctx, "stress", driver.KindMutex, was, limit) }
 		}
 		if r.IntN(2) == 0 {
 			ref.meddle(ctx, true, func(ctx context.Context) error { _, err := s.Break(ctx, "stress"); return err })

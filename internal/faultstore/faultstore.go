@@ -223,9 +223,13 @@ func (f *Store) Break(ctx context.Context, name string) ([]driver.Entry, error) 
 	return do(ctx, f, "break", func(ctx context.Context) ([]driver.Entry, error) { return f.Store.Break(ctx, name) })
 }
 
-func (f *Store) SetLimit(ctx context.Context, name string, was, limit int64) error {
+func (f *Store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, error) {
+	return do(ctx, f, "adopt", func(ctx context.Context) (driver.Status, error) { return f.Store.Adopt(ctx, a) })
+}
+
+func (f *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
 	_, err := do(ctx, f, "set limit", func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, f.Store.SetLimit(ctx, name, was, limit)
+		return struct{}{}, f.Store.SetLimit(ctx, name, kind, was, limit)
 	})
 	return err
 }

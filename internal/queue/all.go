@@ -28,7 +28,9 @@ func EnterAll(es []*Entering) (err error) {
 		e.known = e.Queue.Find(e.self) != nil
 		q := e.Queue
 		if !e.known {
-			q = &Queue{e.Queue.Last, e.Queue.Limit, e.Queue.Declared, slices.Clone(e.Queue.Claims)}
+			copied := *e.Queue
+			copied.Claims = slices.Clone(copied.Claims)
+			q = &copied
 		}
 		if e.state, err = e.enter(q); err != nil {
 			return NameLimit(err, e.Claim.Name)
@@ -49,9 +51,9 @@ func EnterAll(es []*Entering) (err error) {
 }
 
 func (e *Entering) enter(q *Queue) (driver.State, error) {
-	c := &e.Claim
-	return e.Op.Enter(q, Claim{ID: c.ID, Session: e.Session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake},
-		c.Limit, Micros(c.TTL), true)
+	c := e.Claim
+	c.Try = true
+	return e.Op.Enter(q, &c)
 }
 
 // Status of the claim, for a call that was sent at sent.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/pawl-go/pawl/driver"
 )
 
 // TestRules runs random operations on a queue, as a store would, and checks
@@ -18,13 +20,14 @@ func TestRules(t *testing.T) {
 }
 
 func run(t *rapid.T) {
-	m := &machine{now: rapid.Int64Range(1, 1<<50).Draw(t, "start"), owners: make(map[string]*owner)}
+	m := &machine{now: rapid.Int64Range(1, 1<<50).Draw(t, "start"), owners: make(map[string]*owner), marks: make(map[string][]string)}
 	t.Repeat(map[string]func(*rapid.T){
 		"enter":  m.enter,
 		"enter2": m.enter, // more often than the others
 		"renew":  m.renew,
 		"leave":  m.leave,
 		"resize": m.resize,
+		"adopt":  m.adopt,
 		"limit":  m.setLimit,
 		"break":  m.breakUp,
 		"drop":   m.drop,
@@ -44,7 +47,8 @@ type machine struct {
 	ghosts []*owner          // were broken, and do not know yet
 	top    int64             // the highest token used so far
 	grants int64
-	leaps  int64 // that tokens have made over spare ones
+	leaps  int64               // that tokens have made over spare ones
+	marks  map[string][]string // by claim id: its owners', the present one's last
 }
 
 // owner is what the owner of a claim knows and does.
@@ -67,6 +71,7 @@ var (
 	genID    = rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h"})
 	genLimit = rapid.SampledFrom([]int64{1, 1, 3, 3, 3, 4})
 	genTTL   = rapid.Int64Range(1, 400)
+	genKind  = rapid.SampledFrom([]driver.Kind{driver.KindSemaphore, driver.KindMutex})
 )
 
 func clone(q Queue) Queue {
@@ -75,7 +80,7 @@ func clone(q Queue) Queue {
 }
 
 func same(a, b Queue) bool {
-	return a.Last == b.Last && a.Limit == b.Limit && a.Declared == b.Declared && slices.Equal(a.Claims, b.Claims)
+	return a.Last == b.Last && a.Kind == b.Kind && a.Limit == b.Limit && a.Declared == b.Declared && slices.Equal(a.Claims, b.Claims)
 }
 
 // do runs one operation on the queue as a store has loaded it, for the claim

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -22,59 +23,71 @@ func (m *machine) enter(t *rapid.T) {
 	if m.q.InUse() && rapid.IntRange(0, 9).Draw(t, "limit as it is") > 0 {
 		limit = m.asked(t)
 	}
-	c := Claim{ID: genID.Draw(t, "id"), Units: rapid.Int64Range(1, limit).Draw(t, "units"), Overtake: rapid.IntRange(0, 4).Draw(t, "overtake") == 0}
+	c := driver.Claim{
+		ID: genID.Draw(t, "id"), Kind: m.kind(t), Units: rapid.Int64Range(1, limit).Draw(t, "units"), Limit: limit,
+		Overtake: rapid.IntRange(0, 4).Draw(t, "overtake") == 0, Owner: driver.Owner{Label: `"it"`, Host: "here", PID: 7},
+	}
 	if rapid.Bool().Draw(t, "all") {
 		c.Units = limit
 	}
-	c.Session, c.Owner = "session of "+c.ID, driver.Owner{Label: `"it"`, Host: "here", PID: 7}
-	ttl, try := genTTL.Draw(t, "ttl"), rapid.Bool().Draw(t, "try")
+	ttl := genTTL.Draw(t, "ttl")
+	c.TTL, c.Try = Span(ttl), rapid.Bool().Draw(t, "try")
+	patient, hasty := c, c
+	patient.Try, hasty.Try = false, true
+	session := "session of " + c.ID
 	m.do(t, c.ID, func(o *Op) {
 		was := m.looked(o, c.ID)
 		old := was.Find(c.ID)
 		plain, tried := clone(m.q), clone(m.q)
-		p := Op{Now: m.now, Reachable: o.Reachable}
-		wouldBe, _ := p.Enter(&plain, c, limit, ttl, false)
-		p = Op{Now: m.now, Reachable: o.Reachable}
-		triedTo, _ := p.Enter(&tried, c, limit, ttl, true)
+		o.Session = session
+		p := Op{Now: m.now, Reachable: o.Reachable, Session: session}
+		wouldBe, _ := p.Enter(&plain, &patient)
+		p = Op{Now: m.now, Reachable: o.Reachable, Session: session}
+		triedTo, _ := p.Enter(&tried, &hasty)
 		if (wouldBe == driver.Holding) != (triedTo == driver.Holding) {
 			t.Fatalf("Enter answers %v, to try %v", wouldBe, triedTo)
 		}
 
-		st, err := o.Enter(&m.q, c, limit, ttl, try)
+		st, err := o.Enter(&m.q, &c)
 		now := m.q.Find(c.ID)
 		var le *driver.LimitError
 		switch {
-		case old != nil && old.Lingering:
+		case old != nil && (old.Lingering || old.Mark != ""):
 			if st != driver.Gone || err != nil || *now != *old {
 				t.Fatalf("Enter of a lingering claim: %v, %v, %+v", st, err, now)
 			}
 			return
 		case old != nil:
 			want := *old
-			want.Expires = max(old.Expires, m.now+ttl)
+			want.Expires, want.Session = max(old.Expires, m.now+ttl), session
 			if st != stateOf(old) || err != nil || *now != want {
 				t.Fatalf("repeated Enter of %+v: %v, %v, %+v", old, st, err, now)
 			}
+		case was.InUse() && was.Kind != c.Kind:
+			if !errors.As(err, &le) || le.HaveKind != was.Kind || le.WantKind != c.Kind || st != driver.Gone || now != nil {
+				t.Fatalf("Enter as %v where it is %v: %v, %v", c.Kind, was.Kind, st, err)
+			}
+			return
 		case was.InUse() && was.Limit >= c.Units && was.Limit != limit && was.Declared != limit || was.InUse() && was.Limit < c.Units:
 			if !errors.As(err, &le) || le.Have != was.Limit || le.Want != limit || le.Units != 0 && le.Units != c.Units || st != driver.Gone || now != nil {
 				t.Fatalf("Enter with limit %d where it is %d: %v, %v", limit, was.Limit, st, err)
 			}
 			return
 		case st == driver.Refused:
-			if !try || err != nil || now != nil {
-				t.Fatalf("refused: try is %v, error %v, %+v", try, err, now)
+			if !c.Try || err != nil || now != nil {
+				t.Fatalf("refused: try is %v, error %v, %+v", c.Try, err, now)
 			}
 			return
 		default:
 			if err != nil || now == nil || st != stateOf(now) || now.Expires != m.now+ttl || now.Arrived != m.now ||
-				now.Units != c.Units || m.q.Limit != limit && m.q.Declared != limit || try && st != driver.Holding {
+				now.Units != c.Units || m.q.Limit != limit && m.q.Declared != limit || m.q.Kind != c.Kind || c.Try && st != driver.Holding {
 				t.Fatalf("Enter %+v of %d: %v, %v, %+v", c, limit, st, err, now)
 			}
 		}
 		m.extend(now)
 		again := clone(m.q)
-		p = Op{Now: m.now, Reachable: o.Reachable}
-		if s2, err := p.Enter(&again, c, limit, ttl, try); s2 != st || err != nil || !same(again, m.q) {
+		p = Op{Now: m.now, Reachable: o.Reachable, Session: session}
+		if s2, err := p.Enter(&again, &c); s2 != st || err != nil || !same(again, m.q) {
 			t.Fatalf("Enter answered %v, its repetition %v, %v, and made of %+v\n%+v", st, s2, err, m.q, again)
 		}
 	})
@@ -82,19 +95,23 @@ func (m *machine) enter(t *rapid.T) {
 
 func (m *machine) renew(t *rapid.T) {
 	id, ttl := genID.Draw(t, "id"), genTTL.Draw(t, "ttl")
-	used := m.says(t, id)
+	used, mark := m.says(t, id), m.mark(t, id)
+	if rapid.IntRange(0, 9).Draw(t, "says what cannot be") == 0 {
+		used = 1<<63 - 1
+		m.leaps++
+	}
 	m.do(t, id, func(o *Op) {
 		was := m.looked(o, id)
 		old := was.Find(id)
-		st := o.Renew(&m.q, id, ttl, used)
+		st := o.Renew(&m.q, driver.Ref{ID: id, Mark: mark, TTL: Span(ttl), Used: used})
 		now := m.q.Find(id)
-		if old == nil || old.Lingering {
+		if old == nil || old.Lingering || old.Mark != mark {
 			if st != driver.Gone || (now == nil) != (old == nil) || now != nil && *now != *old {
 				t.Fatalf("Renew of %+v: %v, %+v", old, st, now)
 			}
 			return
 		}
-		if st != stateOf(old) || now.Expires != max(old.Expires, m.now+ttl) || now.Holding() && now.Used < used {
+		if st != stateOf(old) || now.Expires != max(old.Expires, m.now+ttl) || now.Holding() && now.Used < min(used, now.Token+Spare) {
 			t.Fatalf("Renew of %+v: %v, %+v", old, st, now)
 		}
 		m.extend(now)
@@ -124,12 +141,19 @@ func (m *machine) leave(t *rapid.T) {
 	if w != nil && w.used > w.token {
 		used = w.used // 0 would mean that only the grant's own token was used
 	}
+	mark, owns := m.mark(t, id), false
+	ref := driver.Ref{ID: id, Mark: mark, Used: used, Linger: Span(linger)}
 	m.do(t, id, func(o *Op) {
 		was := m.looked(o, id)
 		old := was.Find(id)
-		st := o.Leave(&m.q, id, used, linger)
+		st := o.Leave(&m.q, ref)
 		now := m.q.Find(id)
+		owns = old == nil || old.Mark == mark
 		switch {
+		case !owns:
+			if st != driver.Gone || *now != *old {
+				t.Fatalf("Leave of %+v by another owner: %v, %+v", old, st, now)
+			}
 		case old == nil:
 			if st != driver.Gone || now != nil {
 				t.Fatalf("Leave of a claim that is not there: %v, %+v", st, now)
@@ -147,9 +171,11 @@ func (m *machine) leave(t *rapid.T) {
 				t.Fatalf("Leave of %+v: %v, %+v", old, st, now)
 			}
 		}
-		delete(m.owners, id)
+		if owns {
+			delete(m.owners, id)
+		}
 		after := clone(m.q)
-		if p := (Op{Now: m.now, Reachable: o.Reachable}); p.Leave(&after, id, used, linger) != driver.Gone && now == nil || !same(after, m.q) {
+		if p := (Op{Now: m.now, Reachable: o.Reachable}); p.Leave(&after, ref) != driver.Gone && now == nil || !same(after, m.q) {
 			t.Fatalf("a repeated Leave made of %+v\n%+v", m.q, after)
 		}
 	})
@@ -165,14 +191,15 @@ func (m *machine) resize(t *rapid.T) {
 			used = w.token - 1
 		}
 	}
+	mark := m.mark(t, id)
 	m.do(t, id, func(o *Op) {
 		was := m.looked(o, id)
 		old := was.Find(id)
-		st := o.Resize(&m.q, id, units, used)
+		st := o.Resize(&m.q, driver.Ref{ID: id, Mark: mark, Used: used}, units)
 		now := m.q.Find(id)
 		switch {
-		case old == nil || old.Lingering:
-			if st != driver.Gone {
+		case old == nil || old.Lingering || old.Mark != mark:
+			if st != driver.Gone || old != nil && *now != *old {
 				t.Fatalf("Resize of %+v: %v", old, st)
 			}
 		case !old.Holding():
@@ -204,6 +231,7 @@ func (m *machine) setLimit(t *rapid.T) {
 	if m.q.InUse() && rapid.IntRange(0, 4).Draw(t, "was as it is") > 0 {
 		was = m.asked(t)
 	}
+	kind := m.kind(t)
 	m.do(t, "", func(o *Op) {
 		old := m.looked(o, "")
 		declared := old.Declared
@@ -213,9 +241,15 @@ func (m *machine) setLimit(t *rapid.T) {
 		case declared == 0:
 			declared = old.Limit
 		}
-		err := o.SetLimit(&m.q, was, limit)
+		err := o.SetLimit(&m.q, kind, was, limit)
+		var le *driver.LimitError
+		if old.InUse() && kind != old.Kind {
+			if !errors.As(err, &le) || le.HaveKind != old.Kind || le.WantKind != kind || !same(m.q, old) {
+				t.Fatalf("SetLimit of a %v of %+v: %v, %+v", kind, old, err, m.q)
+			}
+			return
+		}
 		if old.InUse() && was != old.Limit && was != declared {
-			var le *driver.LimitError
 			if !errors.As(err, &le) || le.Have != old.Limit || le.Want != was || m.q.Limit != old.Limit || m.q.Declared != old.Declared {
 				t.Fatalf("SetLimit from %d to %d of %+v: %v", was, limit, old, err)
 			}
@@ -229,6 +263,78 @@ func (m *machine) setLimit(t *rapid.T) {
 		}
 		m.leaps++
 	})
+}
+
+// adopt gives a claim to another owner, who may be late, or ask again.
+func (m *machine) adopt(t *rapid.T) {
+	id, ttl := genID.Draw(t, "id"), genTTL.Draw(t, "ttl")
+	a := driver.Adoption{ID: id, Kind: m.kind(t), Units: rapid.Int64Range(1, 4).Draw(t, "units"), TTL: Span(ttl)}
+	known := m.marks[id]
+	if a.Mark = fmt.Sprintf("mark %d", len(known)); len(known) > 0 && rapid.IntRange(0, 3).Draw(t, "again") == 0 {
+		a.Mark = known[len(known)-1]
+	}
+	w := m.owners[id]
+	if c := m.q.Find(id); c != nil && c.Holding() && w != nil {
+		if rapid.IntRange(0, 3).Draw(t, "units as they are") > 0 {
+			a.Units = c.Units
+		}
+		a.Token = w.used + rapid.SampledFrom([]int64{0, 0, 0, 0, -1, Spare + 1}).Draw(t, "token off by")
+	}
+	m.do(t, id, func(o *Op) {
+		was := m.looked(o, id)
+		old := was.Find(id)
+		o.Session = "adopter"
+		st, err := o.Adopt(&m.q, &a)
+		now := m.q.Find(id)
+		var le *driver.LimitError
+		switch {
+		case was.InUse() && was.Kind != a.Kind:
+			if !errors.As(err, &le) || le.HaveKind != was.Kind || le.WantKind != a.Kind || !same(m.q, was) {
+				t.Fatalf("Adopt as %v of %+v: %v, %v", a.Kind, was, st, err)
+			}
+		case old == nil || old.Lingering || !old.Holding():
+			if st != driver.Gone || err != nil || !same(m.q, was) {
+				t.Fatalf("Adopt of %+v: %v, %v, %+v", old, st, err, now)
+			}
+		case old.Mark == a.Mark:
+			want := *old
+			want.Expires, want.Session = max(old.Expires, m.now+ttl), "adopter"
+			if st != driver.Holding || err != nil || *now != want {
+				t.Fatalf("repeated Adopt of %+v: %v, %v, %+v", old, st, err, now)
+			}
+			m.extend(now)
+		case a.Units != old.Units || a.Token < max(old.Token, old.Used) || a.Token > old.Token+Spare:
+			if st != driver.Refused || err != nil || !same(m.q, was) {
+				t.Fatalf("Adopt of %+v by %+v: %v, %v, %+v", old, a, st, err, now)
+			}
+		default:
+			if st != driver.Holding || err != nil || now.Mark != a.Mark || now.Token <= a.Token || now.Units != old.Units ||
+				now.Expires != max(old.Expires, m.now+ttl) || now.Session != "adopter" || m.q.used() != was.used() {
+				t.Fatalf("Adopt of %+v by %+v: %v, %v, %+v", old, a, st, err, now)
+			}
+			m.marks[id] = append(m.marks[id], a.Mark)
+		}
+	})
+}
+
+// kind draws a kind, mostly that of the queue.
+func (m *machine) kind(t *rapid.T) driver.Kind {
+	if m.q.InUse() && rapid.IntRange(0, 9).Draw(t, "kind as it is") > 0 {
+		return m.q.Kind
+	}
+	return genKind.Draw(t, "kind")
+}
+
+// mark draws the mark of an owner that the claim has or had.
+func (m *machine) mark(t *rapid.T, id string) string {
+	c := m.q.Find(id)
+	switch {
+	case c != nil && rapid.IntRange(0, 3).Draw(t, "mark as it is") > 0:
+		return c.Mark
+	case len(m.marks[id]) == 0:
+		return ""
+	}
+	return rapid.SampledFrom(append([]string{""}, m.marks[id]...)).Draw(t, "mark")
 }
 
 // asked draws a limit that a claim may ask for.

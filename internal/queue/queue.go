@@ -21,8 +21,11 @@ const Keep = int64(time.Minute / time.Microsecond)
 // Queue is the state of one name. The zero value is an empty queue.
 type Queue struct {
 	// Last is the highest token that may have been used.
-	Last  int64 `json:"last"`
-	Limit int64 `json:"limit"`
+	Last int64 `json:"last"`
+	// Kind and Limit are those of the claims, and mean nothing while the queue
+	// is not in use.
+	Kind  driver.Kind `json:"kind,omitempty"`
+	Limit int64       `json:"limit"`
 	// Declared is the limit that claims ask for where SetLimit has put another
 	// one in force; else 0.
 	Declared int64   `json:"declared,omitempty"`
@@ -32,6 +35,8 @@ type Queue struct {
 // Claim is one claim in a queue.
 type Claim struct {
 	ID string `json:"id"`
+	// Mark is the owner's since the claim was adopted; see driver.Ref.
+	Mark string `json:"mark,omitempty"`
 	// Session is the store's own mark of the client that entered the claim.
 	Session  string       `json:"session,omitempty"`
 	Owner    driver.Owner `json:"owner"`
@@ -64,6 +69,7 @@ const (
 	Granted SignalKind = iota // it waited, and holds now
 	Wanted                    // it holds, and somebody began to wait
 	Broken                    // it held, and was removed
+	Adopted                   // it held, and holds for another owner now
 )
 
 // Op is one operation at time Now. The zero value of the rest is right for
@@ -74,47 +80,104 @@ type Op struct {
 	// grant. One that cannot is passed over for those behind it that can, but
 	// keeps its place. Nil: all can. The caller's own claim always can.
 	Reachable func(*Claim) bool
-	// Session is the caller's: Renew moves the claim to it, so that a process
-	// that took a claim over by its id is the one that is woken and watched.
+	// Session is the caller's: Enter, Renew and Adopt move the caller's claim to
+	// it, so that the client that owns it now is the one that is woken and
+	// watched.
 	Session string
 
 	Signals []Signal // filled by the operation
 	self    string
 }
 
-// Enter adds c as driver.Store.Enter says, and answers its state. c brings ID,
-// Session, Owner, Units, Overtake; ttl is a span.
-func (o *Op) Enter(q *Queue, c Claim, limit, ttl int64, try bool) (driver.State, error) {
+// Enter adds c as driver.Store.Enter says, and returns its state.
+func (o *Op) Enter(q *Queue, c *driver.Claim) (driver.State, error) {
 	o.self = c.ID
 	o.advance(q)
-	if old := q.Find(c.ID); old != nil {
-		if old.Lingering { // nobody owns it any more: its TTL is not renewed
+	ttl := Micros(c.TTL)
+	if q.Find(c.ID) != nil {
+		old := q.owned(c.ID, "")
+		if old == nil {
 			return driver.Gone, nil
 		}
-		old.Expires, old.Session = max(old.Expires, o.Now+ttl), c.Session
+		old.Expires, old.Session = max(old.Expires, o.Now+ttl), o.Session
 		return stateOf(old), nil
 	}
 	if !q.InUse() {
-		q.Limit = limit
+		q.Kind, q.Limit = c.Kind, c.Limit
 	}
-	switch {
-	case limit != q.Limit && limit != q.Declared:
-		return driver.Gone, &driver.LimitError{Have: q.Limit, Want: limit}
+	switch err := q.check(c.Kind, c.Limit); {
+	case err != nil:
+		return driver.Gone, err
 	case c.Units > q.Limit:
-		return driver.Gone, &driver.LimitError{Have: q.Limit, Want: limit, Units: c.Units}
+		return driver.Gone, &driver.LimitError{Have: q.Limit, Want: c.Limit, Units: c.Units}
 	}
-	if try && !q.fits(&c) {
+	new := Claim{
+		ID: c.ID, Session: o.Session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
+		Arrived: o.Now, Expires: o.Now + ttl,
+	}
+	if c.Try && !q.fits(&new) {
 		return driver.Refused, nil
 	}
 	queued := q.waiting() > 0
-	c.Arrived, c.Expires = o.Now, o.Now+ttl
-	q.Claims = append(q.Claims, c)
+	q.Claims = append(q.Claims, new)
 	o.grant(q)
 	mine := q.Find(c.ID)
 	if !mine.Holding() && !queued {
 		o.want(q)
 	}
 	return stateOf(mine), nil
+}
+
+// check returns a *driver.LimitError if the queue, which is in use, is not of
+// that kind, or takes no claims with that limit.
+func (q *Queue) check(kind driver.Kind, limit int64) error {
+	switch {
+	case kind != q.Kind:
+		return &driver.LimitError{HaveKind: q.Kind, WantKind: kind, Have: q.Limit, Want: limit}
+	case limit != q.Limit && limit != q.Declared:
+		return &driver.LimitError{Have: q.Limit, Want: limit}
+	}
+	return nil
+}
+
+// owned returns the claim if its owner bears that mark, or nil: to all others it
+// is not there, and neither is one that lingers, which has no owner.
+//
+// Invariant: Adopt alone changes a mark, and everything that an owner may do to
+// its claim finds it by this. So a request of an earlier owner changes nothing,
+// however late it comes.
+func (q *Queue) owned(id, mark string) *Claim {
+	c := q.Find(id)
+	if c == nil || c.Mark != mark || c.Lingering {
+		return nil
+	}
+	return c
+}
+
+// Adopt gives the claim another owner, as driver.Store.Adopt says, and returns
+// its state.
+func (o *Op) Adopt(q *Queue, a *driver.Adoption) (driver.State, error) {
+	o.self = a.ID
+	o.advance(q)
+	c := q.Find(a.ID)
+	switch {
+	case q.InUse() && a.Kind != q.Kind:
+		return driver.Gone, &driver.LimitError{HaveKind: q.Kind, WantKind: a.Kind, Have: q.Limit, Want: q.Limit}
+	case c == nil || c.Lingering || !c.Holding():
+		return driver.Gone, nil
+	case c.Mark == a.Mark: // a repetition
+	case a.Units != c.Units || a.Token < max(c.Token, c.Used) || a.Token > c.Token+Spare:
+		return driver.Refused, nil
+	default:
+		o.Signals = append(o.Signals, Signal{Adopted, *c})
+		q.Last = max(q.Last, a.Token, c.bound(o.Now))
+		c.Mark, c.Owner = a.Mark, a.Owner
+		o.draw(q, c)
+		// After a change of the limit others may hold beside it, or come.
+		c.Alone = c.Alone && q.used() == c.Units
+	}
+	c.Expires, c.Session = max(c.Expires, o.Now+Micros(a.TTL)), o.Session
+	return driver.Holding, nil
 }
 
 // Ask signals to the holders that they are wanted.
@@ -132,13 +195,13 @@ func (o *Op) want(q *Queue) {
 }
 
 // SetLimit changes the limit as driver.Store.SetLimit says.
-func (o *Op) SetLimit(q *Queue, was, limit int64) error {
+func (o *Op) SetLimit(q *Queue, kind driver.Kind, was, limit int64) error {
 	o.advance(q)
 	if !q.InUse() {
-		q.Limit = was
+		q.Kind, q.Limit = kind, was
 	}
-	if was != q.Limit && was != q.Declared {
-		return &driver.LimitError{Have: q.Limit, Want: was}
+	if err := q.check(kind, was); err != nil {
+		return err
 	}
 	for i := range q.Claims {
 		// Others may be granted beside it while it uses its spare tokens.
@@ -157,68 +220,77 @@ func (o *Op) SetLimit(q *Queue, was, limit int64) error {
 	return nil
 }
 
-// Renew gives the claim ttl from now at the least. It never shortens a claim's
+// Renew gives the claim r.TTL from now at the least. It never shortens a claim's
 // life: requests with different TTLs may arrive in another order than they were
-// answered. used is the highest token its owner has used, or 0.
-func (o *Op) Renew(q *Queue, id string, ttl, used int64) driver.State {
-	o.self = id
+// sent.
+func (o *Op) Renew(q *Queue, r driver.Ref) driver.State {
+	o.self = r.ID
 	o.advance(q)
-	c := q.Find(id)
-	if c == nil || c.Lingering {
-		return driver.Gone
-	}
-	c.Expires = max(c.Expires, o.Now+ttl)
-	if o.Session != "" {
-		c.Session = o.Session
-	}
-	if c.Holding() {
-		c.Used = max(c.Used, used)
-	}
-	return stateOf(c)
-}
-
-// Leave removes the claim, or with linger > 0 leaves it, if it holds, to run
-// out after that span. It answers the state until then.
-func (o *Op) Leave(q *Queue, id string, used, linger int64) driver.State {
-	o.self = id
-	o.advance(q)
-	c := q.Find(id)
+	c := q.owned(r.ID, r.Mark)
 	if c == nil {
 		return driver.Gone
 	}
+	c.Expires = max(c.Expires, o.Now+Micros(r.TTL))
+	if o.Session != "" {
+		c.Session = o.Session
+	}
+	c.use(r.Used)
+	return stateOf(c)
+}
+
+// use notes the highest token that the owner says it has used. What cannot exist
+// counts as the last that can, whatever the clock says: if it has gone back, the
+// owner may have used more than it has counted.
+func (c *Claim) use(used int64) {
+	if c.Holding() {
+		c.Used = max(c.Used, min(used, c.Token+Spare))
+	}
+}
+
+// Leave removes the claim, or with r.Linger > 0 leaves it, if it holds, to run
+// out after that span. It returns the state until then.
+func (o *Op) Leave(q *Queue, r driver.Ref) driver.State {
+	o.self = r.ID
+	o.advance(q)
+	c := q.Find(r.ID)
+	if c == nil || c.Mark != r.Mark {
+		return driver.Gone
+	}
 	was := stateOf(c)
-	switch {
+	switch linger := Micros(r.Linger); {
 	case c.Lingering: // a repeated Leave
 	case linger > 0 && c.Holding():
-		c.Lingering, c.Used, c.Expires = true, max(c.Used, used), o.Now+linger
+		c.use(r.Used)
+		c.Lingering, c.Expires = true, o.Now+linger
 	default:
 		if c.Holding() {
-			q.Last = max(q.Last, used, c.Used)
+			c.use(r.Used)
+			q.Last = max(q.Last, c.Used)
 		}
-		q.remove(id)
+		q.remove(r.ID)
 		o.grant(q)
 	}
 	return was
 }
 
 // Resize changes the units of a holding claim.
-func (o *Op) Resize(q *Queue, id string, units, used int64) driver.State {
-	o.self = id
+func (o *Op) Resize(q *Queue, r driver.Ref, units int64) driver.State {
+	o.self = r.ID
 	o.advance(q)
-	c := q.Find(id)
+	c := q.owned(r.ID, r.Mark)
 	switch {
-	case c == nil || c.Lingering:
+	case c == nil:
 		return driver.Gone
 	case !c.Holding():
 		return driver.Waiting
-	case used != 0 && used < c.Token:
+	case r.Used != 0 && r.Used < c.Token:
 		// A late message from before the claim last grew. It must not take
 		// away what its owner has since been told it has.
 		return driver.Holding
 	case units > c.Units && q.used()-c.Units+units > q.Limit:
 		return driver.Refused
 	}
-	c.Used = max(c.Used, used)
+	c.use(r.Used)
 	was := c.Units
 	c.Units = units
 	if units > was {

@@ -15,7 +15,7 @@ func at(now int64) *Op { return &Op{Now: now} }
 
 func enter(t *testing.T, q *Queue, o *Op, id string, units, limit, ttl int64, want driver.State) {
 	t.Helper()
-	st, err := o.Enter(q, Claim{ID: id, Units: units}, limit, ttl, false)
+	st, err := o.Enter(q, &driver.Claim{ID: id, Kind: driver.KindSemaphore, Units: units, Limit: limit, TTL: Span(ttl)})
 	if err != nil || st != want {
 		t.Fatalf("Enter %s: %v, %v; want %v", id, st, err, want)
 	}
@@ -52,8 +52,8 @@ func TestTokenAfterCrash(t *testing.T) {
 		{"ran out long ago", 3, 3, func(q *Queue) { at(9000).Look(q) }, 100_000 + 4000},
 		{"client died", 1, 1, func(q *Queue) { at(1500).Drop(q, func(*Claim) bool { return true }) }, 100_000 + 500},
 		{"broken, and not told yet", 1, 1, func(q *Queue) { at(1500).Break(q) }, 100_000 + 4000},
-		{"had made room", 3, 3, func(q *Queue) { at(1500).Resize(q, "first", 1, 0) }, 100_000 + 500},
-		{"said what it used, and lingered", 1, 1, func(q *Queue) { at(1500).Leave(q, "first", 100_030, 2000) }, 100_000 + 30},
+		{"had made room", 3, 3, func(q *Queue) { at(1500).Resize(q, driver.Ref{ID: "first"}, 1) }, 100_000 + 500},
+		{"said what it used, and lingered", 1, 1, func(q *Queue) { at(1500).Leave(q, driver.Ref{ID: "first", Used: 100_030, Linger: Span(2000)}) }, 100_000 + 30},
 		{"held beside others", 2, 3, func(q *Queue) { at(6000).Look(q) }, 100_000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestTokenFollowsTheClock(t *testing.T) {
 	if got := q.Find("first").Token; got != 5000 {
 		t.Errorf("token %d at 5000", got)
 	}
-	at(5005).Leave(&q, "first", 0, 0)
+	at(5005).Leave(&q, driver.Ref{ID: "first"})
 	enter(t, &q, at(5000), "next", 1, 1, 10, driver.Holding) // the clock was set back
 	if got := q.Find("next").Token; got != 5001 {
 		t.Errorf("token %d after 5000, want 5001", got)
@@ -94,25 +94,25 @@ func TestTokenFollowsTheClock(t *testing.T) {
 func TestUsedIsKept(t *testing.T) {
 	var q Queue
 	enter(t, &q, at(1000), "first", 1, 1, 100, driver.Holding)
-	at(1050).Renew(&q, "first", 100, 1040)
-	at(1060).Renew(&q, "first", 100, 0)
+	at(1050).Renew(&q, driver.Ref{ID: "first", TTL: Span(100), Used: 1040})
+	at(1060).Renew(&q, driver.Ref{ID: "first", TTL: Span(100)})
 	if got := q.Find("first").Used; got != 1040 {
 		t.Errorf("Used is %d, want 1040", got)
 	}
-	at(1010).Leave(&q, "first", 0, 0)
+	at(1010).Leave(&q, driver.Ref{ID: "first"})
 	if q.Last != 1040 {
 		t.Errorf("Last is %d, want 1040", q.Last)
 	}
 
 	// What was said counts also where the clock was set back.
 	enter(t, &q, at(2000), "next", 2, 3, 100, driver.Holding)
-	at(2050).Renew(&q, "next", 100, 2040)
+	at(2050).Renew(&q, driver.Ref{ID: "next", TTL: Span(100), Used: 2040})
 	at(2010).Drop(&q, func(*Claim) bool { return true })
 	if q.Last != 2040 {
 		t.Errorf("Last is %d, want 2040", q.Last)
 	}
 	enter(t, &q, at(3000), "grows", 2, 3, 100, driver.Holding)
-	at(3001).Resize(&q, "grows", 3, 3040)
+	at(3001).Resize(&q, driver.Ref{ID: "grows", Used: 3040}, 3)
 	if got := q.Find("grows").Token; got != 3041 {
 		t.Errorf("token %d after 3040 was used", got)
 	}
@@ -150,7 +150,7 @@ func TestUnreachable(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			q := fill(t, 4, tt.units...)
 			o := &Op{Now: 2, Reachable: deaf(tt.deaf...)}
-			o.Leave(q, "holder", 0, 0)
+			o.Leave(q, driver.Ref{ID: "holder"})
 			if got := ids(q, true); !slices.Equal(got, tt.want) {
 				t.Errorf("%v hold, want %v", got, tt.want)
 			}
@@ -163,7 +163,7 @@ func TestUnreachable(t *testing.T) {
 		enter(t, &q, at(2), "b", 1, 1, 100, driver.Waiting)
 		enter(t, &q, at(2), "c", 1, 1, 100, driver.Waiting)
 		o = &Op{Now: 20, Reachable: deaf("b")}
-		if st := o.Renew(&q, "b", 100, 0); st != driver.Holding {
+		if st := o.Renew(&q, driver.Ref{ID: "b", TTL: Span(100)}); st != driver.Holding {
 			t.Errorf("b renews as the name becomes free: %v", st)
 		}
 	})
@@ -172,7 +172,7 @@ func TestUnreachable(t *testing.T) {
 		q.Find("c").Overtake = true
 		o := &Op{Now: 2, Reachable: deaf("b", "c")}
 		q.Find("a").Units = 2
-		o.Leave(q, "holder", 0, 0)
+		o.Leave(q, driver.Ref{ID: "holder"})
 		if got := ids(q, true); !slices.Equal(got, []string{"other", "a", "c"}) {
 			t.Errorf("%v hold", got)
 		}
@@ -183,7 +183,7 @@ func TestSignals(t *testing.T) {
 	var q Queue
 	enter(t, &q, at(1), "r1", 1, 3, 100, driver.Holding)
 	enter(t, &q, at(1), "r2", 1, 3, 100, driver.Holding)
-	at(2).Leave(&q, "r2", 0, 50)
+	at(2).Leave(&q, driver.Ref{ID: "r2", Linger: Span(50)})
 	o := at(3)
 	enter(t, &q, o, "w1", 3, 3, 100, driver.Waiting)
 	if got := signalled(o, Wanted); !slices.Equal(got, []string{"r1"}) {
@@ -203,7 +203,7 @@ func TestSignals(t *testing.T) {
 		t.Errorf("granted are told %v", got)
 	}
 	o = at(5)
-	if st := o.Renew(&q, "w1", 100, 0); st != driver.Holding || len(o.Signals) != 0 {
+	if st := o.Renew(&q, driver.Ref{ID: "w1", TTL: Span(100)}); st != driver.Holding || len(o.Signals) != 0 {
 		t.Errorf("%v, told are %v", st, o.Signals)
 	}
 	o = at(200) // w1 and w2 have run out; the caller knows of its own grant by the answer
@@ -215,21 +215,21 @@ func TestSignals(t *testing.T) {
 
 func TestSessions(t *testing.T) {
 	var q Queue
-	at(1).Enter(&q, Claim{ID: "a", Units: 1, Session: "one"}, 1, 100, false)
-	at(2).Enter(&q, Claim{ID: "a", Units: 1, Session: "two"}, 1, 100, false)
+	(&Op{Now: 1, Session: "one"}).Enter(&q, &driver.Claim{ID: "a", Units: 1, Kind: driver.KindSemaphore, Limit: 1, TTL: Span(100)})
+	(&Op{Now: 2, Session: "two"}).Enter(&q, &driver.Claim{ID: "a", Units: 1, Kind: driver.KindSemaphore, Limit: 1, TTL: Span(100)})
 	if got := q.Find("a").Session; got != "two" {
 		t.Errorf("entered again by two: session %s", got)
 	}
-	(&Op{Now: 3, Session: "three"}).Renew(&q, "a", 100, 0)
+	(&Op{Now: 3, Session: "three"}).Renew(&q, driver.Ref{ID: "a", TTL: Span(100)})
 	if got := q.Find("a").Session; got != "three" {
 		t.Errorf("renewed by three: session %s", got)
 	}
-	at(3).Renew(&q, "a", 100, 0)
+	at(3).Renew(&q, driver.Ref{ID: "a", TTL: Span(100)})
 	if got := q.Find("a").Session; got != "three" {
 		t.Errorf("renewed by one without a session: session %q", got)
 	}
-	at(4).Leave(&q, "a", 0, 100)
-	at(5).Enter(&q, Claim{ID: "a", Units: 1, Session: "four"}, 1, 100, false)
+	at(4).Leave(&q, driver.Ref{ID: "a", Linger: Span(100)})
+	(&Op{Now: 5, Session: "four"}).Enter(&q, &driver.Claim{ID: "a", Units: 1, Kind: driver.KindSemaphore, Limit: 1, TTL: Span(100)})
 	if got := q.Find("a").Session; got != "three" {
 		t.Errorf("lingers, entered again by four: session %s", got)
 	}
@@ -238,7 +238,7 @@ func TestSessions(t *testing.T) {
 func TestLimitError(t *testing.T) {
 	var q Queue
 	enter(t, &q, at(1), "a", 1, 3, 100, driver.Holding)
-	_, err := at(2).Enter(&q, Claim{ID: "b", Units: 1}, 4, 100, false)
+	_, err := at(2).Enter(&q, &driver.Claim{ID: "b", Units: 1, Kind: driver.KindSemaphore, Limit: 4, TTL: Span(100)})
 	err = NameLimit(err, "x")
 	var le *driver.LimitError
 	if !errors.As(err, &le) || *le != (driver.LimitError{Name: "x", Have: 3, Want: 4}) {
@@ -263,8 +263,8 @@ func TestDisposable(t *testing.T) {
 	if got := q.NextExpiry(); got != 1010 {
 		t.Errorf("NextExpiry is %d, want 1010", got)
 	}
-	at(1001).Leave(&q, "b", 0, 0)
-	at(1001).Leave(&q, "a", 2000, 0)
+	at(1001).Leave(&q, driver.Ref{ID: "b"})
+	at(1001).Leave(&q, driver.Ref{ID: "a", Used: 2000})
 	if q.NextExpiry() != 0 || q.Disposable(2000+Keep) || !q.Disposable(2001+Keep) {
 		t.Errorf("left with token 2000: NextExpiry %d, Disposable %v and %v", q.NextExpiry(), q.Disposable(2000+Keep), q.Disposable(2001+Keep))
 	}
@@ -273,8 +273,8 @@ func TestDisposable(t *testing.T) {
 func TestStatus(t *testing.T) {
 	const s = int64(time.Second / time.Microsecond)
 	var q Queue
-	at(1*s).Enter(&q, Claim{ID: "h1", Units: 2, Owner: driver.Owner{Label: "one"}}, 3, 50*s, false)
-	at(1*s).Enter(&q, Claim{ID: "h2", Units: 1, Owner: driver.Owner{Label: "two"}}, 3, 40*s, false)
+	at(1*s).Enter(&q, &driver.Claim{ID: "h1", Units: 2, Owner: driver.Owner{Label: "one"}, Kind: driver.KindSemaphore, Limit: 3, TTL: Span(50 * s)})
+	at(1*s).Enter(&q, &driver.Claim{ID: "h2", Units: 1, Owner: driver.Owner{Label: "two"}, Kind: driver.KindSemaphore, Limit: 3, TTL: Span(40 * s)})
 	enter(t, &q, at(1*s), "w1", 3, 3, 20*s, driver.Waiting)
 	enter(t, &q, at(2*s), "w2", 1, 3, 30*s, driver.Waiting)
 	enter(t, &q, at(2*s), "w3", 1, 3, 5*s, driver.Waiting)
@@ -326,7 +326,7 @@ func TestStatus(t *testing.T) {
 	if got := alone.Status("a", driver.Holding, 1, sent, 0).Spare; got != Spare {
 		t.Errorf("holds alone: %d spare tokens", got)
 	}
-	if q.State("w1") != driver.Waiting || q.State("h1") != driver.Holding || q.State("x") != driver.Gone {
+	if q.State(driver.Ref{ID: "w1"}) != driver.Waiting || q.State(driver.Ref{ID: "h1"}) != driver.Holding || q.State(driver.Ref{ID: "x"}) != driver.Gone {
 		t.Error("State")
 	}
 }
@@ -338,8 +338,8 @@ func TestView(t *testing.T) {
 	}
 	enter(t, &q, at(1000), "h", 1, 1, 100, driver.Holding)
 	enter(t, &q, at(1010), "w", 1, 1, 100, driver.Waiting)
-	at(1020).Leave(&q, "h", 1015, 200)
-	want := driver.Queue{Name: "n", Limit: 1, Claims: []driver.Entry{
+	at(1020).Leave(&q, driver.Ref{ID: "h", Used: 1015, Linger: Span(200)})
+	want := driver.Queue{Name: "n", Kind: driver.KindSemaphore, Limit: 1, Claims: []driver.Entry{
 		{ID: "h", State: driver.Holding, Units: 1, Token: 1015, Age: Span(30), Held: Span(30), TTL: Span(190), Lingering: true},
 		{ID: "w", State: driver.Waiting, Units: 1, Age: Span(20), TTL: Span(80)},
 	}}

@@ -34,9 +34,6 @@ func (q *Queue) Status(id string, s driver.State, now int64, sent time.Time, ttl
 	}
 	if ttl > 0 {
 		st.Deadline = driver.Deadline(sent, ttl)
-		if s == driver.Waiting {
-			st.Recheck = sent.Add(Span(q.obstacle(id)-now) + time.Millisecond)
-		}
 	}
 	if c.Holding() {
 		st.Token = c.Token
@@ -54,7 +51,19 @@ func (q *Queue) Status(id string, s driver.State, now int64, sent time.Time, ttl
 			st.Ahead++
 		}
 	}
+	if ttl > 0 && st.Ahead < driver.Front {
+		st.Recheck = sent.Add(Span(q.obstacle(id)-now) + time.Millisecond)
+	}
 	return st
+}
+
+// AdoptStatus is Status for an Adopt. Who is refused is told who has the claim.
+func (q *Queue) AdoptStatus(a *driver.Adoption, s driver.State, now int64, sent time.Time) driver.Status {
+	if s != driver.Refused {
+		return q.Status(a.ID, s, now, sent, a.TTL)
+	}
+	e := q.Find(a.ID).Entry(now)
+	return driver.Status{State: s, Blocker: &e}
 }
 
 // obstacle is when the first claim may run out that stands in the way of a
@@ -92,15 +101,18 @@ func (c *Claim) Entry(now int64) driver.Entry {
 // View is the queue as others see it.
 func (q *Queue) View(name string, now int64) driver.Queue {
 	v := driver.Queue{Name: name, Limit: q.Limit, Declared: q.Declared}
+	if q.InUse() {
+		v.Kind = q.Kind
+	}
 	for i := range q.Claims {
 		v.Claims = append(v.Claims, q.Claims[i].Entry(now))
 	}
 	return v
 }
 
-// State answers the state of the claim id.
-func (q *Queue) State(id string) driver.State {
-	if c := q.Find(id); c != nil {
+// State returns the state of the claim for its owner.
+func (q *Queue) State(r driver.Ref) driver.State {
+	if c := q.Find(r.ID); c != nil && c.Mark == r.Mark {
 		return stateOf(c)
 	}
 	return driver.Gone

@@ -79,7 +79,7 @@ func (s *Store) see(ctx context.Context, r driver.Ref) (driver.Status, error) {
 		var q *queue.Queue
 		err = w.change(r.Name, nil, func(now *queue.Queue, o *queue.Op, at *Row) (bool, error) {
 			o.Look(now)
-			st, q, row = now.Status(r.ID, now.State(r.ID), o.Now, noTime, 0), now, at
+			st, q, row = now.Status(r.ID, now.State(r), o.Now, noTime, 0), now, at
 			return false, nil
 		})
 		if err == nil {
@@ -89,6 +89,34 @@ func (s *Store) see(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	})
 	if err != nil {
 		return driver.Status{}, s.failed("wait for", r.Name, err)
+	}
+	return st, nil
+}
+
+// Adopt implements driver.Store.
+func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, error) {
+	if err := a.Check(); err != nil {
+		return driver.Status{}, fmt.Errorf("adopt: %w", err)
+	}
+	sent := time.Now()
+	st, err := call(ctx, s, func(w *work) (st driver.Status, err error) {
+		var row *Row
+		var q *queue.Queue
+		err = w.change(a.Name, nil, func(now *queue.Queue, o *queue.Op, at *Row) (bool, error) {
+			state, err := o.Adopt(now, &a)
+			st, q, row = now.AdoptStatus(&a, state, o.Now, sent), now, at
+			return state == driver.Holding, queue.NameLimit(err, a.Name)
+		})
+		if err == nil {
+			s.note(a.ID, a.Name, a.TTL, &st, q, row)
+		}
+		return st, err
+	})
+	if _, ok := err.(*driver.LimitError); ok {
+		return driver.Status{}, err
+	}
+	if err != nil {
+		return driver.Status{}, s.failed("adopt", a.Name, err)
 	}
 	return st, nil
 }
@@ -135,7 +163,7 @@ func (w *work) leave(r *driver.Ref) (was driver.State, err error) {
 	}
 	var like guess
 	err = w.change(r.Name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
-		was = o.Leave(q, r.ID, r.Used, queue.Micros(r.Linger))
+		was = o.Leave(q, *r)
 		like = likeness(q, "")
 		return was != driver.Gone, nil
 	})
@@ -187,7 +215,7 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.S
 	}
 	st, err := call(ctx, s, func(w *work) (st driver.Status, err error) {
 		err = w.change(r.Name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
-			state := o.Resize(q, r.ID, units, r.Used)
+			state := o.Resize(q, r, units)
 			st = q.Status(r.ID, state, o.Now, noTime, 0)
 			// Time alone may have granted it a moment before.
 			return state == driver.Holding || state == driver.Refused, nil
@@ -222,13 +250,13 @@ func (s *Store) Break(ctx context.Context, name string) ([]driver.Entry, error) 
 }
 
 // SetLimit implements driver.Store.
-func (s *Store) SetLimit(ctx context.Context, name string, was, limit int64) error {
-	if err := cmp.Or(driver.CheckName(name), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
+func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
+	if err := cmp.Or(driver.CheckName(name), kind.Check(), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
 		return fmt.Errorf("set limit: %w", err)
 	}
 	_, err := call(ctx, s, func(w *work) (struct{}, error) {
 		return struct{}{}, w.change(name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
-			return true, queue.NameLimit(o.SetLimit(q, was, limit), name)
+			return true, queue.NameLimit(o.SetLimit(q, kind, was, limit), name)
 		})
 	})
 	if _, ok := err.(*driver.LimitError); ok {

@@ -67,9 +67,8 @@ func (w *work) enter(c *driver.Claim, sent time.Time) (st driver.Status, err err
 	var row *Row
 	var q *queue.Queue
 	err = w.change(c.Name, old, func(now *queue.Queue, o *queue.Op, r *Row) (bool, error) {
-		state, err := o.Enter(now, queue.Claim{
-			ID: c.ID, Session: s.channel(), Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
-		}, c.Limit, queue.Micros(c.TTL), c.Try)
+		o.Session = s.channel()
+		state, err := o.Enter(now, c)
 		st, q, row = now.Status(c.ID, state, o.Now, sent, c.TTL), now, r
 		return state == driver.Holding || state == driver.Waiting, queue.NameLimit(err, c.Name)
 	})
@@ -142,7 +141,7 @@ func (w *work) joined(c *driver.Claim, row *Row, sent time.Time) (st driver.Stat
 	if err != nil {
 		return st, err
 	}
-	st = q.Status(c.ID, q.State(c.ID), row.Now, sent, c.TTL)
+	st = q.Status(c.ID, q.State(driver.Ref{ID: c.ID}), row.Now, sent, c.TTL)
 	s.known.saw(c.Name, likeness(q, c.ID))
 	s.note(c.ID, c.Name, c.TTL, &st, q, row)
 	if st.State == driver.Waiting && st.Ahead == 0 {

@@ -172,7 +172,7 @@ func (w *work) renewRow(row *Row, refs []driver.Ref, is []int, sent time.Time, o
 	some := false
 	states := make([]driver.State, len(is))
 	for k, i := range is {
-		states[k] = o.Renew(q, refs[i].ID, queue.Micros(refs[i].TTL), refs[i].Used)
+		states[k] = o.Renew(q, refs[i])
 		some = some || states[k] != driver.Gone
 	}
 	if len(o.Signals) > 0 {
@@ -193,7 +193,7 @@ func (w *work) renewOne(r *driver.Ref, sent time.Time) (out renewal) {
 	var row *Row
 	var q *queue.Queue
 	out.err = w.change(r.Name, nil, func(now *queue.Queue, o *queue.Op, at *Row) (bool, error) {
-		state := o.Renew(now, r.ID, queue.Micros(r.TTL), r.Used)
+		state := o.Renew(now, *r)
 		out.st, q, row = now.Status(r.ID, state, o.Now, sent, r.TTL), now, at
 		return state != driver.Gone, nil
 	})

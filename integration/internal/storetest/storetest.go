@@ -14,7 +14,7 @@ import (
 
 // Mutex makes a claim for all of a name.
 func Mutex(name string, ttl time.Duration) driver.Claim {
-	return driver.Claim{Name: name, ID: driver.NewID(), Units: 1, Limit: 1, TTL: ttl}
+	return driver.Claim{Name: name, ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: ttl}
 }
 
 // Ref refers to that claim.

@@ -101,7 +101,7 @@ func (e *exam) tryLock(ctx context.Context) {
 
 func (e *exam) lockOnce(ctx context.Context) error {
 	c := driver.Claim{
-		Name: "pawl-doctor/" + driver.NewID(), ID: driver.NewID(), Units: 1, Limit: 1, TTL: e.ttl, Try: true,
+		Name: "pawl-doctor/" + driver.NewID(), ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: e.ttl, Try: true,
 		Owner: driver.Owner{Label: "pawl doctor"},
 	}
 	st, err := e.store.Enter(ctx, c)

@@ -265,6 +265,12 @@ func (cl *claim) remaining(now time.Time, slept time.Duration) time.Duration {
 	return d.left(now, slept)
 }
 
+// ample reports whether enough of the claim's time is left to give it to somebody
+// new, who has done nothing yet: a third of it.
+func (cl *claim) ample(now time.Time) bool {
+	return cl.remaining(now, cl.co.core.keeper.sleptBy(now)) >= cl.span()/3
+}
+
 // expired says why the claim's time has passed at now; nil if it has not.
 func (cl *claim) expired(now time.Time, slept time.Duration) error {
 	d := cl.believed()

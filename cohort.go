@@ -326,7 +326,7 @@ func (co *cohort) drop(cl *claim) {
 // granted hands a claim that holds to the first waiter.
 func (co *cohort) granted(cl *claim, st driver.Status) {
 	now := time.Now()
-	if cl.remaining(now, co.core.keeper.sleptBy(now)) < cl.span()/4 {
+	if !cl.ample(now) {
 		// The news may be old, and the claim have run out since, if this
 		// process was paused; or it is nearly used up. Renewing it tells.
 		cl.state = waiting
@@ -383,7 +383,7 @@ func (co *cohort) grant(cl *claim, opts *Options, st driver.Status) *tenure {
 func (co *cohort) pass(t *tenure, now time.Time) bool {
 	cl, w := t.cl, co.front()
 	token := t.token.Load() + 1
-	if w == nil || cl.room() == 0 || token-cl.token > cl.spare {
+	if w == nil || cl.room() == 0 || token-cl.token > cl.spare || !cl.ample(now) {
 		return false
 	}
 	// One token per microsecond at the most (driver.Status.Spare), with 5 %

@@ -40,7 +40,7 @@ type envelope[T any] struct {
 func (d *document[T]) begin(ctx context.Context, what string) (*effort, error) {
 	e := &effort{client: d.client, name: d.name, what: fmt.Sprintf("%s %s %q", what, d.kind, d.name)}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("%s: the context was over before: %w", e.what, errors.Join(err, ifOther(context.Cause(ctx), err)))
+		return nil, &WaitError{Name: d.name, Cause: context.Cause(ctx), ctx: err, what: e.what, early: true}
 	}
 	err := driver.CheckName(d.name)
 	if err == nil {

@@ -1,6 +1,7 @@
 package pawl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -73,11 +74,16 @@ func (e *HeldError) Error() string {
 	if e.Holder == nil {
 		return fmt.Sprintf("lock %q: %v", e.Name, ErrHeld)
 	}
-	return fmt.Sprintf("lock %q: held by %s for %v", e.Name, describe(e.Holder), e.Holder.Held.Round(time.Millisecond))
+	return fmt.Sprintf("lock %q: held by %s", e.Name, holds(e.Holder))
 }
 
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// holds says who holds, and for how long.
+func holds(e *driver.Entry) string {
+	return fmt.Sprintf("%s for %v", describe(e), e.Held.Round(time.Millisecond))
+}
 
 func describe(e *driver.Entry) string {
 	var parts []string
@@ -98,23 +104,27 @@ func describe(e *driver.Entry) string {
 // by Engine.
 type WaitError struct {
 	Name   string
-	Cause  error // context.Cause
-	Engine error // why the engine could not be asked at last; nil if the lock was just busy
+	Cause  error         // context.Cause
+	Engine error         // why the engine could not be asked at last; nil if the lock was just busy
+	Holder *driver.Entry // a holder that was in the way, as far as known
 	ctx    error
 	what   string // was tried; empty: to lock
+	early  bool   // ctx was over before anything was asked for
 }
 
 func (e *WaitError) Error() string {
-	what := e.what
+	what := cmp.Or(e.what, fmt.Sprintf("lock %q", e.Name))
 	switch {
-	case what == "" && e.Engine == nil:
-		return fmt.Sprintf("lock %q: %v while waiting for its turn", e.Name, e.Cause)
-	case what == "":
-		what = fmt.Sprintf("lock %q", e.Name)
-	case e.Engine == nil:
-		return fmt.Sprintf("%s: %v", what, e.Cause)
+	case e.early:
+		return fmt.Sprintf("%s: the context was over before: %v", what, e.Cause)
+	case e.Engine != nil:
+		return fmt.Sprintf("%s: %v while the engine failed: %v", what, e.Cause, e.Engine)
+	case e.Holder != nil:
+		return fmt.Sprintf("%s: %v while waiting for its turn: held by %s", what, e.Cause, holds(e.Holder))
+	case e.what == "":
+		return fmt.Sprintf("%s: %v while waiting for its turn", what, e.Cause)
 	}
-	return fmt.Sprintf("%s: %v while the engine failed: %v", what, e.Cause, e.Engine)
+	return fmt.Sprintf("%s: %v", what, e.Cause)
 }
 
 func (e *WaitError) Unwrap() []error {
@@ -123,12 +133,4 @@ func (e *WaitError) Unwrap() []error {
 		errs = append(errs, e.Engine)
 	}
 	return errs
-}
-
-// ifOther answers err unless it is the other one.
-func ifOther(err, other error) error {
-	if err == other {
-		return nil
-	}
-	return err
 }

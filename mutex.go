@@ -44,8 +44,8 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.lock(ctx, f
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.lock(ctx, true) }
 
 // Do runs f while it holds the mutex, with the context of the lease, and
-// releases it, also if f panics. It answers f's error; if f had none, that of
-// Unlock: ErrLost says that f was not protected to its end.
+// releases it, also if f panics. It answers f's error, and ErrLost if f was not
+// protected to its end: an error can match both.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	lease, err := m.Lock(ctx)
 	if err != nil {
@@ -57,8 +57,11 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error
 // do runs f with the context of the lease, and unlocks.
 func (l *Lease) do(ctx context.Context, f func(ctx context.Context) error) (err error) {
 	defer func() {
-		if e := l.Unlock(ctx); err == nil {
+		switch e := l.Unlock(ctx); {
+		case err == nil:
 			err = e
+		case errors.Is(e, ErrLost) && !errors.Is(err, ErrLost):
+			err = fmt.Errorf("%w, and it was not protected to its end: %w", err, e)
 		}
 	}()
 	return f(l.Context(ctx))
@@ -124,7 +127,7 @@ func (c *Client) lock(ctx context.Context, key cohortKey, try bool) (*Lease, err
 // key checks everything that can be checked before any I/O.
 func (c *Client) key(ctx context.Context, kind driver.Kind, name string, units, limit int64) (k cohortKey, err error) {
 	if err = ctx.Err(); err != nil {
-		return k, fmt.Errorf("lock %q: the context was over before: %w", name, errors.Join(err, ifOther(context.Cause(ctx), err)))
+		return k, &WaitError{Name: name, Cause: context.Cause(ctx), ctx: err, early: true}
 	}
 	if err = driver.CheckName(name); err != nil {
 		return k, err

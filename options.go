@@ -37,6 +37,9 @@ type Options struct {
 	// of the same lock (Lease.Context). All those leases share one token, and
 	// the lock is released with the last of them. Otherwise such a call fails
 	// with ErrDeadlock. See [RWMutex] for its readers and writers.
+	//
+	// The context decides, not the goroutine: all goroutines that are given it
+	// hold the lock together, and do not exclude each other.
 	Reentrant bool
 
 	// Overtake allows this claim to be granted past others that wait, if it

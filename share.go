@@ -36,7 +36,7 @@ func (co *cohort) admit() bool {
 		return false
 	}
 	now := time.Now()
-	if cl.ranOut(now, co.core.keeper.sleptBy(now)) {
+	if cl.ranOut(now, co.core.keeper.sleptBy(now)) || !cl.ample(now) {
 		return false
 	}
 	co.share(cl)

@@ -2,6 +2,7 @@ package mysqlstore
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 
 	"github.com/pawl-go/pawl/internal/sqlqueue"
@@ -66,15 +67,15 @@ last = IF(body = '' OR LEFT(body, ?) = ? AND ALONE, GREATEST(last, ?), GREATEST(
 WHERE name = ? AND LEFT(body, ?) = ? AND HOLDER AND USED <= GREATEST(last, ?) AND (ALONE OR SUCCESSOR AND LENGTH(body) < @@max_allowed_packet)`)
 }
 
-func (d *dialect) Join(ctx context.Context, c sqlqueue.Conn, e *sqlqueue.Entrance) (bool, *sqlqueue.Row, error) {
-	ok, err := changed(d.exec(ctx, c, d.join, e.Stamp, e.Claim, e.TTL,
+func (d *dialect) Join(ctx context.Context, db *sql.DB, e *sqlqueue.Entrance) (bool, *sqlqueue.Row, error) {
+	ok, err := changed(d.exec(ctx, db, d.join, e.Stamp, e.Claim, e.TTL,
 		e.Name, int64(len(e.Head)), e.Head, e.Whole, `"id":"`+e.ID+`"`, int64(len(e.Claim))))
 	return ok, nil, err
 }
 
-func (d *dialect) Pass(ctx context.Context, c sqlqueue.Conn, p *sqlqueue.Passage) (bool, *sqlqueue.Row, error) {
+func (d *dialect) Pass(ctx context.Context, db *sql.DB, p *sqlqueue.Passage) (bool, *sqlqueue.Row, error) {
 	me, head := int64(len(p.Me)), int64(len(p.Head))
-	ok, err := changed(d.exec(ctx, c, d.pass, p.Head, p.Used+1,
+	ok, err := changed(d.exec(ctx, db, d.pass, p.Head, p.Used+1,
 		me, p.Me, p.Used, p.Used+1, p.Stamp,
 		p.Name, me, p.Me, head, p.Head, p.Whole, p.Used, p.Whole))
 	return ok, nil, err

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/queue"
@@ -22,10 +24,11 @@ const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 // each with every driver, in every mode, behind every proxy. Those that are used
 // most are prepared once instead.
 type dialect struct {
-	queues, records, version string // tables
+	queues, records, version string       // tables
+	packet                   atomic.Int64 // max_allowed_packet, once it is known
 
-	hots                                 []*hot
-	enter, join, leave, pass, load, save *hot
+	hots                                         []*hot
+	enter, join, leave, pass, load, save, insert *hot
 }
 
 func newDialect(prefix string) *dialect {
@@ -33,14 +36,19 @@ func newDialect(prefix string) *dialect {
 	// The assignments are made from left to right, so body, on which all depend,
 	// comes last. LAST_INSERT_ID(x) is x, and makes the server send it along with
 	// its OK: the token, or 0.
+	// The mark is read with a lock, so that it is not raised before the new row is
+	// there.
 	d.enter = d.hot(`INSERT INTO QUEUES (name, last, since, body, asked, stamp)
-VALUES (?, LAST_INSERT_ID(NOW), NOW, ?, 0, ?) ON DUPLICATE KEY UPDATE
+VALUES (?, LAST_INSERT_ID(GREATEST(NOW, LOCKED_MARK + 1)), NOW, ?, 0, ?) ON DUPLICATE KEY UPDATE
 last = IF(body = '', LAST_INSERT_ID(GREATEST(last + 1, VALUES(last))), last + LAST_INSERT_ID(0)),
 since = IF(body = '', VALUES(since), since), asked = IF(body = '', 0, asked), stamp = IF(body = '', VALUES(stamp), stamp), body = IF(body = '', VALUES(body), body)`)
 	d.contend()
 	d.leave = d.hot(`UPDATE QUEUES SET last = GREATEST(last, ?), since = 0, body = '', stamp = ?
 WHERE name = ? AND stamp = ? AND since + ? > NOW`)
-	d.load = d.hot(`SELECT NOW, ` + columns + ` FROM QUEUES q WHERE q.name = ?`)
+	d.load = d.hot(`SELECT NOW, COALESCE(q.stamp, 0), COALESCE(q.last, MARK), COALESCE(q.since, 0), COALESCE(q.body, ''), COALESCE(q.asked, 0)
+FROM (SELECT 1) one LEFT JOIN QUEUES q ON q.name = ?`)
+	d.insert = d.hot(`INSERT INTO QUEUES (name, last, since, body, asked, stamp) SELECT ?, ?, 0, ?, ?, ?
+FROM (SELECT LOCKED_MARK AS mark) m WHERE m.mark <= ?`)
 	d.save = d.hot(`UPDATE QUEUES SET last = ?, since = 0, body = ?, asked = ?, stamp = ? WHERE name = ? AND stamp = ?`)
 	return d
 }
@@ -56,7 +64,8 @@ func (d *dialect) sql(text string, values ...any) string {
 }
 
 func (d *dialect) write(b *strings.Builder, text string, values ...any) {
-	text = strings.NewReplacer("QUEUES", d.queues, "RECORDS", d.records, "NOW", now).Replace(text)
+	text = strings.NewReplacer("QUEUES", d.queues, "RECORDS", d.records, "NOW", now,
+		"LOCKED_MARK", d.mark(" LOCK IN SHARE MODE"), "MARK", d.mark("")).Replace(text)
 	for _, v := range values {
 		head, tail, _ := strings.Cut(text, "?")
 		b.WriteString(head)
@@ -92,6 +101,12 @@ func hexLiteral(b *strings.Builder, v string) {
 	b.WriteByte('\'')
 }
 
+// mark reads the highest number that was forgotten with a row: it is the version
+// of the record that has no name.
+func (d *dialect) mark(lock string) string {
+	return "COALESCE((SELECT version FROM " + d.records + " WHERE name = ''" + lock + "), 0)"
+}
+
 // list writes values as (a, b, c).
 func (d *dialect) list(names []string) string {
 	var b strings.Builder
@@ -109,8 +124,8 @@ func cells(r *sqlqueue.Row) []any {
 	return []any{&r.Now, &r.Name, &r.Stamp, &r.Last, &r.Since, &r.Body, &r.Asked}
 }
 
-func (d *dialect) Enter(ctx context.Context, c sqlqueue.Conn, e *sqlqueue.Entrance, _ bool) (int64, *sqlqueue.Row, error) {
-	r, err := d.exec(ctx, c, d.enter, e.Name, e.Body, e.Stamp)
+func (d *dialect) Enter(ctx context.Context, db *sql.DB, e *sqlqueue.Entrance, _ bool) (int64, *sqlqueue.Row, error) {
+	r, err := d.exec(ctx, db, d.enter, e.Name, e.Body, e.Stamp)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -118,8 +133,8 @@ func (d *dialect) Enter(ctx context.Context, c sqlqueue.Conn, e *sqlqueue.Entran
 	return token, nil, err
 }
 
-func (d *dialect) Leave(ctx context.Context, c sqlqueue.Conn, name string, was, expires, used, stamp int64) (bool, error) {
-	return changed(d.exec(ctx, c, d.leave, used, stamp, name, was, expires))
+func (d *dialect) Leave(ctx context.Context, db *sql.DB, name string, was, expires, used, stamp int64) (bool, error) {
+	return changed(d.exec(ctx, db, d.leave, used, stamp, name, was, expires))
 }
 
 func changed(r sql.Result, err error) (bool, error) {
@@ -130,18 +145,12 @@ func changed(r sql.Result, err error) (bool, error) {
 	return n > 0, err
 }
 
-func (d *dialect) Load(ctx context.Context, c sqlqueue.Conn, name string, lock bool) (sqlqueue.Row, error) {
-	var r *sql.Rows
-	var err error
-	if lock {
-		r, err = c.QueryContext(ctx, d.sql(d.load.text, name)+" FOR UPDATE")
-	} else {
-		r, err = d.query(ctx, c, d.load, name)
-	}
-	all, err := sqlqueue.Scan(r, err, cells)
-	if err == nil && len(all) == 0 {
-		all, err = query1(ctx, c, "SELECT "+now, func(r *sqlqueue.Row) []any { r.Name = name; return []any{&r.Now} })
-	}
+func (d *dialect) Load(ctx context.Context, db *sql.DB, name string) (sqlqueue.Row, error) {
+	rows, err := d.query(ctx, db, d.load, name)
+	all, err := sqlqueue.Scan(rows, err, func(r *sqlqueue.Row) []any {
+		r.Name = name
+		return []any{&r.Now, &r.Stamp, &r.Last, &r.Since, &r.Body, &r.Asked}
+	})
 	if err == nil && len(all) == 0 {
 		err = sql.ErrNoRows
 	}
@@ -151,72 +160,103 @@ func (d *dialect) Load(ctx context.Context, c sqlqueue.Conn, name string, lock b
 	return all[0], nil
 }
 
-func rows(ctx context.Context, c sqlqueue.Conn, query string) ([]sqlqueue.Row, error) {
-	return query1(ctx, c, query, cells)
+func rows(ctx context.Context, db *sql.DB, query string) ([]sqlqueue.Row, error) {
+	return query1(ctx, db, query, cells)
 }
 
-func query1[T any](ctx context.Context, c sqlqueue.Conn, query string, scan func(*T) []any) ([]T, error) {
-	r, err := c.QueryContext(ctx, query)
+func query1[T any](ctx context.Context, db *sql.DB, query string, scan func(*T) []any) ([]T, error) {
+	r, err := db.QueryContext(ctx, query)
 	return sqlqueue.Scan(r, err, scan)
 }
 
-func (d *dialect) LoadAll(ctx context.Context, c sqlqueue.Conn, names []string) ([]sqlqueue.Row, error) {
-	return rows(ctx, c, d.sql(`SELECT NOW, `+columns+` FROM QUEUES q WHERE q.name IN `)+d.list(names))
+func (d *dialect) LoadAll(ctx context.Context, db *sql.DB, names []string) ([]sqlqueue.Row, error) {
+	var all []sqlqueue.Row
+	err := d.inParts(len(names), len(names), func(i int) int { return 2*len(names[i]) + 8 }, func(from, to int) error {
+		some, err := rows(ctx, db, d.sql(`SELECT NOW, `+columns+` FROM QUEUES q WHERE q.name IN `)+d.list(names[from:to]))
+		all = append(all, some...)
+		return err
+	})
+	return all, err
 }
 
-func (d *dialect) Changed(ctx context.Context, c sqlqueue.Conn, seen []sqlqueue.Seen) ([]sqlqueue.Row, error) {
-	var b strings.Builder
-	d.write(&b, `SELECT NOW, `+columns+` FROM QUEUES q WHERE FALSE`)
-	for _, s := range seen {
-		d.write(&b, ` OR q.name = ? AND q.stamp <> ?`, s.Name, s.Stamp)
-	}
-	return rows(ctx, c, b.String())
+func (d *dialect) Changed(ctx context.Context, db *sql.DB, seen []sqlqueue.Seen) ([]sqlqueue.Row, error) {
+	var all []sqlqueue.Row
+	err := d.inParts(len(seen), len(seen), func(i int) int { return 2*len(seen[i].Name) + 64 }, func(from, to int) error {
+		var b strings.Builder
+		d.write(&b, `SELECT NOW, `+columns+` FROM QUEUES q WHERE FALSE`)
+		for _, s := range seen[from:to] {
+			d.write(&b, ` OR q.name = ? AND q.stamp <> ?`, s.Name, s.Stamp)
+		}
+		some, err := rows(ctx, db, b.String())
+		all = append(all, some...)
+		return err
+	})
+	return all, err
 }
 
-func (d *dialect) Page(ctx context.Context, c sqlqueue.Conn, from string, after bool, n int) ([]sqlqueue.Row, error) {
+func (d *dialect) Page(ctx context.Context, db *sql.DB, from string, after bool, n int) ([]sqlqueue.Row, error) {
 	op := ">="
 	if after {
 		op = ">"
 	}
-	return rows(ctx, c, d.sql(`SELECT NOW, `+columns+` FROM QUEUES q WHERE q.name `+op+` ? AND q.body <> '' ORDER BY q.name LIMIT ?`, from, int64(n)))
+	return rows(ctx, db, d.sql(`SELECT NOW, `+columns+` FROM QUEUES q WHERE q.name `+op+` ? AND q.body <> '' ORDER BY q.name LIMIT ?`, from, int64(n)))
 }
 
-func (d *dialect) Save(ctx context.Context, c sqlqueue.Conn, ch *sqlqueue.Change) (bool, error) {
+func (d *dialect) Save(ctx context.Context, db *sql.DB, ch *sqlqueue.Change) (bool, error) {
 	if ch.Was != 0 {
-		return changed(d.exec(ctx, c, d.save, ch.Last, ch.Body, ch.Asked, ch.Stamp, ch.Name, ch.Was))
+		return changed(d.exec(ctx, db, d.save, ch.Last, ch.Body, ch.Asked, ch.Stamp, ch.Name, ch.Was))
 	}
-	ok, err := changed(c.ExecContext(ctx, d.sql(`INSERT INTO QUEUES (name, last, since, body, asked, stamp) VALUES (?, ?, 0, ?, ?, ?)`,
-		ch.Name, ch.Last, ch.Body, ch.Asked, ch.Stamp)))
+	ok, err := changed(d.exec(ctx, db, d.insert, ch.Name, ch.Last, ch.Body, ch.Asked, ch.Stamp, ch.Mark))
 	if number(err) == duplicate {
 		return false, nil
 	}
 	return ok, err
 }
 
-// together is how many rows one statement saves: it is a tree of so many selects.
-const together = 100
+// together is how many rows one statement writes: it is a tree of so many selects.
+// assumed is how many bytes it may have until the server has told.
+const (
+	together = 100
+	assumed  = 1 << 20
+)
 
-func (d *dialect) SaveAll(ctx context.Context, db *sql.DB, chs []sqlqueue.Change) (map[string]bool, error) {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return nil, err
+// inParts calls f for parts of n rows of so many bytes that each can be one
+// statement: beyond max_allowed_packet the server refuses it. What is too much by
+// itself is a part of its own. It ends with the first error.
+func (d *dialect) inParts(n, together int, size func(i int) int, f func(from, to int) error) error {
+	most := assumed
+	if packet := d.packet.Load(); packet != 0 {
+		most = int(packet)
 	}
-	defer tx.Rollback()
-	saved := make(map[string]bool, len(chs))
-	for len(chs) > 0 {
-		part := chs[:min(together, len(chs))]
-		chs = chs[len(part):]
-		if err := d.saveSome(ctx, tx, part, saved); err != nil {
-			return nil, err
+	most -= min(most/4, 4096) // for the statement around them
+	for from := 0; from < n; {
+		to, sum := from+1, size(from)
+		for to < n && to < from+together && sum+size(to) <= most {
+			sum += size(to)
+			to++
 		}
+		if err := f(from, to); err != nil {
+			return err
+		}
+		from = to
 	}
-	return saved, tx.Commit()
+	return nil
 }
 
-func (d *dialect) saveSome(ctx context.Context, tx *sql.Tx, chs []sqlqueue.Change, saved map[string]bool) error {
+func (d *dialect) SaveAll(ctx context.Context, db *sql.DB, chs []sqlqueue.Change) (map[string]bool, error) {
+	saved := make(map[string]bool, len(chs))
+	err := d.inParts(len(chs), together, func(i int) int { return 2*(2*len(chs[i].Name)+len(chs[i].Body)) + 160 }, func(from, to int) error {
+		return d.saveSome(ctx, db, chs[from:to], saved)
+	})
+	return saved, err
+}
+
+func (d *dialect) saveSome(ctx context.Context, db *sql.DB, chs []sqlqueue.Change, saved map[string]bool) error {
+	names, stamps := make([]string, len(chs)), make(map[string]int64, len(chs))
+	for i := range chs {
+		names[i], stamps[chs[i].Name] = chs[i].Name, chs[i].Stamp
+	}
 	var b strings.Builder
-	// The rows are locked as they are listed, in order of their names: so two of
-	// these cannot deadlock.
 	b.WriteString("UPDATE (")
 	for i := range chs {
 		ch := &chs[i]
@@ -226,9 +266,14 @@ func (d *dialect) saveSome(ctx context.Context, tx *sql.Tx, chs []sqlqueue.Chang
 			d.write(&b, ` UNION ALL SELECT ?, ?, ?, ?, ?, ?`, ch.Name, ch.Was, ch.Last, ch.Body, ch.Asked, ch.Stamp)
 		}
 	}
-	d.write(&b, `) n STRAIGHT_JOIN QUEUES q ON q.name = n.name AND q.stamp = n.was
+	// A row that somebody has locked is not waited for: the others' claims could
+	// run out meanwhile. So two of these cannot deadlock, either. The LIMIT keeps
+	// servers from merging the inner SELECT into the UPDATE, which would wait.
+	d.write(&b, `) n STRAIGHT_JOIN (SELECT name FROM QUEUES WHERE name IN `)
+	b.WriteString(d.list(names))
+	d.write(&b, ` LIMIT 1000000 FOR UPDATE SKIP LOCKED) free ON free.name = n.name STRAIGHT_JOIN QUEUES q ON q.name = n.name AND q.stamp = n.was
 SET q.last = n.last, q.since = 0, q.body = n.body, q.asked = n.asked, q.stamp = n.stamp`)
-	r, err := tx.ExecContext(ctx, b.String())
+	r, err := db.ExecContext(ctx, b.String())
 	if err != nil {
 		return err
 	}
@@ -236,22 +281,19 @@ SET q.last = n.last, q.since = 0, q.body = n.body, q.asked = n.asked, q.stamp = 
 	if err != nil {
 		return err
 	}
-	names, stamps := make([]string, len(chs)), make(map[string]int64, len(chs))
-	for i := range chs {
-		names[i], stamps[chs[i].Name] = chs[i].Name, chs[i].Stamp
-	}
 	if int(n) == len(chs) {
 		for _, name := range names {
 			saved[name] = true
 		}
 		return nil
 	}
-	// Which of them? Those that have their new stamps.
+	// Which of them? Those that have their new stamps, or had until somebody
+	// changed them again: to renew these once more does no harm.
 	type row struct {
 		name  string
 		stamp int64
 	}
-	now, err := query1(ctx, tx, d.sql(`SELECT name, stamp FROM QUEUES WHERE name IN `)+d.list(names), func(r *row) []any { return []any{&r.name, &r.stamp} })
+	now, err := query1(ctx, db, d.sql(`SELECT name, stamp FROM QUEUES WHERE name IN `)+d.list(names), func(r *row) []any { return []any{&r.name, &r.stamp} })
 	for _, r := range now {
 		if stamps[r.name] == r.stamp {
 			saved[r.name] = true
@@ -262,8 +304,8 @@ SET q.last = n.last, q.since = 0, q.body = n.body, q.asked = n.asked, q.stamp = 
 
 const live = "value IS NOT NULL AND (expires = 0 OR expires > NOW)"
 
-func (d *dialect) LoadValue(ctx context.Context, c sqlqueue.Conn, name string, known int64) (sqlqueue.Value, error) {
-	all, err := query1(ctx, c, d.sql(`SELECT version, IF(version = ?, NULL, value), IF(expires = 0, 0, GREATEST(expires - NOW, 1))
+func (d *dialect) LoadValue(ctx context.Context, db *sql.DB, name string, known int64) (sqlqueue.Value, error) {
+	all, err := query1(ctx, db, d.sql(`SELECT version, IF(version = ?, NULL, value), IF(expires = 0, 0, GREATEST(expires - NOW, 1))
 FROM RECORDS WHERE name = ? AND `+live, known, name),
 		func(v *sqlqueue.Value) []any { return []any{&v.Version, &v.Data, &v.TTL} })
 	if err != nil || len(all) == 0 {
@@ -272,7 +314,7 @@ FROM RECORDS WHERE name = ? AND `+live, known, name),
 	return all[0], nil
 }
 
-func (d *dialect) SwapValue(ctx context.Context, c sqlqueue.Conn, name string, was int64, data []byte, ttl int64, _ string) (int64, error) {
+func (d *dialect) SwapValue(ctx context.Context, db *sql.DB, name string, was int64, data []byte, ttl int64, _ string) (int64, error) {
 	expires := d.sql("0")
 	if ttl > 0 {
 		expires = d.sql("NOW + ?", ttl)
@@ -280,7 +322,8 @@ func (d *dialect) SwapValue(ctx context.Context, c sqlqueue.Conn, name string, w
 	where := ` WHERE name = ? AND version = ? AND ` + live
 	args := []any{data, name, was}
 	if was == 0 {
-		r, err := c.ExecContext(ctx, d.sql(`INSERT INTO RECORDS (name, version, value, expires) VALUES (?, LAST_INSERT_ID(NOW), ?, `+expires+`)`, name, data))
+		r, err := db.ExecContext(ctx, d.sql(`INSERT INTO RECORDS (name, version, value, expires)
+SELECT ?, LAST_INSERT_ID(GREATEST(NOW, m.mark + 1)), ?, `+expires+` FROM (SELECT LOCKED_MARK AS mark) m`, name, data))
 		if err == nil {
 			return r.LastInsertId()
 		}
@@ -292,66 +335,78 @@ func (d *dialect) SwapValue(ctx context.Context, c sqlqueue.Conn, name string, w
 		where = ` WHERE name = ? AND NOT (` + live + `)`
 		args = args[:2]
 	}
-	r, err := c.ExecContext(ctx, d.sql(`UPDATE RECORDS SET version = LAST_INSERT_ID(GREATEST(version + 1, NOW)), value = ?, expires = `+expires+where, args...))
+	r, err := db.ExecContext(ctx, d.sql(`UPDATE RECORDS SET version = LAST_INSERT_ID(GREATEST(version + 1, NOW)), value = ?, expires = `+expires+where, args...))
 	if ok, err := changed(r, err); err != nil || !ok {
 		return 0, err
 	}
 	return r.LastInsertId()
 }
 
-func (d *dialect) Old(ctx context.Context, c sqlqueue.Conn, after string, n int) ([]sqlqueue.Row, error) {
-	return rows(ctx, c, d.sql(`SELECT NOW, q.name, q.stamp, q.last, q.since, IF(q.last < NOW - ?, q.body, '-'), q.asked
+func (d *dialect) Old(ctx context.Context, db *sql.DB, after string, n int) ([]sqlqueue.Row, error) {
+	return rows(ctx, db, d.sql(`SELECT NOW, q.name, q.stamp, q.last, q.since, IF(ABS(q.last - NOW) > ?, q.body, '-'), q.asked
 FROM QUEUES q WHERE q.name > ? ORDER BY q.name LIMIT ?`, queue.Keep, after, int64(n)))
 }
 
-func (d *dialect) Remove(ctx context.Context, c sqlqueue.Conn, rows []sqlqueue.Seen) error {
-	var b strings.Builder
-	d.write(&b, `DELETE FROM QUEUES WHERE FALSE`)
-	for _, r := range rows {
-		d.write(&b, ` OR name = ? AND stamp = ?`, r.Name, r.Stamp)
-	}
-	_, err := c.ExecContext(ctx, b.String())
-	return err
-}
-
-func (d *dialect) SweepValues(ctx context.Context, c sqlqueue.Conn, after string, n int) (next string, err error) {
-	idle := fmt.Sprintf("((value IS NULL OR expires <> 0 AND expires <= NOW) AND version < NOW - %d)", queue.Keep)
+func (d *dialect) OldValues(ctx context.Context, db *sql.DB, after string, n int) (over []sqlqueue.Seen, next string, err error) {
 	type row struct {
-		name string
-		idle bool
+		sqlqueue.Seen
+		over bool
 	}
-	all, err := query1(ctx, c, d.sql(`SELECT name, `+idle+` FROM RECORDS WHERE name > ? ORDER BY name LIMIT ?`, after, int64(n)),
-		func(r *row) []any { return []any{&r.name, &r.idle} })
-	if err != nil {
-		return "", err
-	}
-	var names []string
+	all, err := query1(ctx, db, d.sql(`SELECT name, version, (value IS NULL OR expires <> 0 AND expires <= NOW) AND ABS(version - NOW) > ?
+FROM RECORDS WHERE name > ? ORDER BY name LIMIT ?`, queue.Keep, after, int64(n)),
+		func(r *row) []any { return []any{&r.Name, &r.Stamp, &r.over} })
 	for _, r := range all {
-		if r.idle {
-			names = append(names, r.name)
+		if r.over {
+			over = append(over, r.Seen)
 		}
 	}
 	if len(all) == n {
-		next = all[n-1].name
+		next = all[n-1].Name
 	}
-	if len(names) == 0 {
-		return next, nil
-	}
-	_, err = c.ExecContext(ctx, d.sql(`DELETE FROM RECORDS WHERE name IN `+d.list(names)+` AND `+idle))
-	return next, err
+	return over, next, err
+}
+
+func (d *dialect) Raise(ctx context.Context, db *sql.DB, mark int64) error {
+	_, err := db.ExecContext(ctx, d.sql(`INSERT INTO RECORDS (name, version, value, expires) VALUES ('', ?, NULL, 0)
+ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))`, mark))
+	return err
+}
+
+func (d *dialect) Remove(ctx context.Context, db *sql.DB, rows []sqlqueue.Seen) error {
+	return d.removes(ctx, db, "QUEUES", "stamp", rows)
+}
+
+func (d *dialect) RemoveValues(ctx context.Context, db *sql.DB, records []sqlqueue.Seen) error {
+	return d.removes(ctx, db, "RECORDS", "version", records)
+}
+
+func (d *dialect) removes(ctx context.Context, db *sql.DB, table, column string, rows []sqlqueue.Seen) error {
+	return d.inParts(len(rows), len(rows), func(i int) int { return 2*len(rows[i].Name) + 64 }, func(from, to int) error {
+		var b strings.Builder
+		d.write(&b, `DELETE FROM `+table+` WHERE FALSE`)
+		for _, r := range rows[from:to] {
+			d.write(&b, ` OR name = ? AND `+column+` = ?`, r.Name, r.Stamp)
+		}
+		_, err := db.ExecContext(ctx, b.String())
+		return err
+	})
 }
 
 // check answers what is wrong with the connection's settings: what a statement
 // has answered must last, and its text mean what it means.
-func (d *dialect) check(ctx context.Context, c sqlqueue.Conn) error {
+func (d *dialect) check(ctx context.Context, db *sql.DB) error {
 	type row struct{ name, value string }
-	all, err := query1(ctx, c, `SHOW VARIABLES WHERE Variable_name IN ('autocommit', 'tx_isolation', 'transaction_isolation', 'completion_type', 'sql_mode', 'sql_safe_updates')`,
+	all, err := query1(ctx, db, `SHOW VARIABLES WHERE Variable_name IN ('autocommit', 'tx_isolation', 'transaction_isolation', 'completion_type', 'sql_mode', 'sql_safe_updates', 'max_allowed_packet')`,
 		func(r *row) []any { return []any{&r.name, &r.value} })
 	for _, r := range all {
 		on := strings.EqualFold(r.value, "ON") || r.value == "1"
 		switch name := strings.ToLower(r.name); {
 		case name == "autocommit" && !on:
 			return driver.Permanent(errors.New("the connections do not commit by themselves: let the driver set autocommit=1"))
+		case name == "max_allowed_packet":
+			if n, err := strconv.ParseInt(r.value, 10, 64); err == nil {
+				d.packet.Store(n)
+			}
 		case name == "completion_type" && r.value != "NO_CHAIN" && r.value != "0":
 			return driver.Permanent(fmt.Errorf("with completion_type %s a commit begins another transaction or ends the connection: let the driver set completion_type=0", r.value))
 		case name == "sql_safe_updates" && on:
@@ -369,11 +424,11 @@ func (d *dialect) check(ctx context.Context, c sqlqueue.Conn) error {
 	return err
 }
 
-func (d *dialect) Version(ctx context.Context, c sqlqueue.Conn) (int64, error) {
-	if err := d.check(ctx, c); err != nil {
+func (d *dialect) Version(ctx context.Context, db *sql.DB) (int64, error) {
+	if err := d.check(ctx, db); err != nil {
 		return 0, err
 	}
-	all, err := query1(ctx, c, "SELECT version FROM "+d.version, func(v *int64) []any { return []any{v} })
+	all, err := query1(ctx, db, "SELECT version FROM "+d.version, func(v *int64) []any { return []any{v} })
 	if err != nil {
 		return 0, err
 	}

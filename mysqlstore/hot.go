@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"sync/atomic"
-
-	"github.com/pawl-go/pawl/internal/sqlqueue"
 )
 
 // hot is a statement that is executed again and again: from the second time on
@@ -34,9 +32,9 @@ func (d *dialect) close() {
 }
 
 // run executes the statement prepared, if that is possible.
-func run[T any](ctx context.Context, d *dialect, c sqlqueue.Conn, h *hot, values []any,
+func run[T any](ctx context.Context, d *dialect, db *sql.DB, h *hot, values []any,
 	prepared func(*sql.Stmt, []any) (T, error), plain func(string) (T, error)) (T, error) {
-	if db, ok := c.(*sql.DB); ok && h.used.Swap(true) && !h.off.Load() {
+	if h.used.Swap(true) && !h.off.Load() {
 		stmt, err := h.prepare(ctx, d, db)
 		if err == nil {
 			args := make([]any, len(values))
@@ -77,14 +75,14 @@ func (h *hot) prepare(ctx context.Context, d *dialect, db *sql.DB) (*sql.Stmt, e
 	return stmt, nil
 }
 
-func (d *dialect) exec(ctx context.Context, c sqlqueue.Conn, h *hot, values ...any) (sql.Result, error) {
-	return run(ctx, d, c, h, values,
+func (d *dialect) exec(ctx context.Context, db *sql.DB, h *hot, values ...any) (sql.Result, error) {
+	return run(ctx, d, db, h, values,
 		func(s *sql.Stmt, args []any) (sql.Result, error) { return s.ExecContext(ctx, args...) },
-		func(text string) (sql.Result, error) { return c.ExecContext(ctx, text) })
+		func(text string) (sql.Result, error) { return db.ExecContext(ctx, text) })
 }
 
-func (d *dialect) query(ctx context.Context, c sqlqueue.Conn, h *hot, values ...any) (*sql.Rows, error) {
-	return run(ctx, d, c, h, values,
+func (d *dialect) query(ctx context.Context, db *sql.DB, h *hot, values ...any) (*sql.Rows, error) {
+	return run(ctx, d, db, h, values,
 		func(s *sql.Stmt, args []any) (*sql.Rows, error) { return s.QueryContext(ctx, args...) },
-		func(text string) (*sql.Rows, error) { return c.QueryContext(ctx, text) })
+		func(text string) (*sql.Rows, error) { return db.QueryContext(ctx, text) })
 }

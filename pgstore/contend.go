@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 
 	"github.com/pawl-go/pawl/internal/sqlqueue"
@@ -70,9 +71,9 @@ FROM new q`
 }
 
 // contends runs one of the two.
-func (d *dialect) contends(ctx context.Context, c sqlqueue.Conn, query string, args ...any) (*sqlqueue.Row, error) {
+func (d *dialect) contends(ctx context.Context, db *sql.DB, query string, args ...any) (*sqlqueue.Row, error) {
 	var told *bool
-	rows, err := c.QueryContext(ctx, query, args...)
+	rows, err := db.QueryContext(ctx, query, args...)
 	all, err := sqlqueue.Scan(rows, err, func(r *sqlqueue.Row) []any { return append(cells(r), &told) })
 	if err != nil || len(all) == 0 {
 		return nil, err
@@ -80,12 +81,12 @@ func (d *dialect) contends(ctx context.Context, c sqlqueue.Conn, query string, a
 	return &all[0], nil
 }
 
-func (d *dialect) Join(ctx context.Context, c sqlqueue.Conn, e *sqlqueue.Entrance) (bool, *sqlqueue.Row, error) {
-	row, err := d.contends(ctx, c, d.join, e.Session, e.Head, e.Whole, e.Name, e.Body, e.Claim, e.TTL, e.Stamp, `"id":"`+e.ID+`"`)
+func (d *dialect) Join(ctx context.Context, db *sql.DB, e *sqlqueue.Entrance) (bool, *sqlqueue.Row, error) {
+	row, err := d.contends(ctx, db, d.join, e.Session, e.Head, e.Whole, e.Name, e.Body, e.Claim, e.TTL, e.Stamp, `"id":"`+e.ID+`"`)
 	return row != nil, row, err
 }
 
-func (d *dialect) Pass(ctx context.Context, c sqlqueue.Conn, p *sqlqueue.Passage) (bool, *sqlqueue.Row, error) {
-	row, err := d.contends(ctx, c, d.pass, p.Session, p.Head, p.Whole, p.Name, p.Me, p.Used, p.Stamp)
+func (d *dialect) Pass(ctx context.Context, db *sql.DB, p *sqlqueue.Passage) (bool, *sqlqueue.Row, error) {
+	row, err := d.contends(ctx, db, d.pass, p.Session, p.Head, p.Whole, p.Name, p.Me, p.Used, p.Stamp)
 	return row != nil, row, err
 }

@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -15,68 +14,6 @@ import (
 	"github.com/pawl-go/pawl/mysqlstore"
 	"github.com/pawl-go/pawl/mysqlstore/mysql"
 )
-
-// A real deadlock, of which the store's transaction is the victim.
-func TestMySQLDeadlock(t *testing.T) {
-	t.Parallel()
-	m := servers.RunMariaDB(t, servers.MariaDBOptions{})
-	s := sqltest.OpenMySQL(t, m.URL())
-	a, b := storetest.Mutex("a", time.Minute), storetest.Mutex("b", time.Minute)
-	storetest.Enter(t, s, a, driver.Holding)
-	storetest.Enter(t, s, b, driver.Holding)
-	db := sqltest.OpenDB(t, "mysql", "root@tcp("+m.Addr()+")/pawl")
-	sqltest.Exec(t, db, "CREATE TABLE weight (n INT PRIMARY KEY)")
-	deadlocks := func() (n int) {
-		var name string
-		if err := db.QueryRowContext(await.Context(t), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	tx, err := db.BeginTx(await.Context(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	var rows []string // the victim is the transaction that has changed less
-	for i := range 1000 {
-		rows = append(rows, fmt.Sprintf("(%d)", i))
-	}
-	sqltest.Exec(t, tx, "INSERT INTO weight VALUES "+strings.Join(rows, ","))
-	sqltest.Exec(t, tx, "UPDATE pawl_queues SET asked = asked WHERE name = 'b'")
-	renewed := make(chan error, 2)
-	go s.Renew(await.Context(t), []driver.Ref{storetest.Ref(a), storetest.Ref(b)}, func(_ int, st driver.Status, err error) {
-		if err == nil && st.State != driver.Holding {
-			err = errors.New(st.State.String())
-		}
-		renewed <- err
-	})
-	// It has locked a, and waits for b.
-	for end := time.Now().Add(await.Limit); ; time.Sleep(5 * time.Millisecond) {
-		var n int
-		if err := db.QueryRowContext(await.Context(t), sqltest.LockWaits).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		if n > 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the store waits for nothing")
-		}
-	}
-	sqltest.Exec(t, tx, "UPDATE pawl_queues SET asked = asked WHERE name = 'a'")
-	if n := deadlocks(); n == 0 {
-		t.Error("that was no deadlock")
-	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := <-renewed; err != nil {
-			t.Errorf("renew: %v", err)
-		}
-	}
-}
 
 // A row that is locked for longer than the server lets anybody wait.
 func TestMySQLLockWaitTimeout(t *testing.T) {

@@ -208,7 +208,7 @@ func TestSQLBetween(t *testing.T) {
 		// What the sweep does to a row that is not in use.
 		sweeps := act{"sweep", "", func(_ context.Context, s driver.Store, sc *scene) (string, error) {
 			if s == good {
-				sqltest.Exec(t, db, "DELETE FROM "+e.queues+" WHERE name = '"+sc.name+"' AND body = ''")
+				e.forget(t, db, sc.name)
 			}
 			return "", nil
 		}}
@@ -298,15 +298,14 @@ func TestSQLSweepsBetween(t *testing.T) {
 		sqltest.Exec(t, e.db(t), fmt.Sprintf("INSERT INTO %s (name, last, since, body, asked, stamp) VALUES ('n', %d, 0, '', 0, 1), ('m', %d, 0, '', 0, 1)", e.queues, old, old))
 		c := storetest.Mutex("n", time.Minute)
 		swept := make(chan error, 1)
-		seen := false
-		meddle := func(query string) {
-			if strings.Contains(query, "DELETE") && !seen {
-				seen = true
+		began := false
+		l.meddle(func(query string) {
+			if !began && strings.Contains(query, "DELETE") {
+				began = true
 				_, err := good.Enter(await.Context(t), c)
 				swept <- err
 			}
-		}
-		l.meddle(meddle)
+		})
 		for end := time.Now().Add(await.Limit); len(swept) == 0; {
 			if time.Now().After(end) {
 				t.Fatal("nothing is swept")

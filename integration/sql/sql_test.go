@@ -31,6 +31,19 @@ type sqlEngine struct {
 
 func (e *sqlEngine) store(t testing.TB) driver.Store { return e.open(t, e.Addr()) }
 
+// forget does what the sweep does to a row that nobody is in: it raises the mark,
+// and removes the row.
+func (e *sqlEngine) forget(t testing.TB, db *sql.DB, name string) {
+	t.Helper()
+	raise := "ON CONFLICT (name) DO UPDATE SET version = greatest(r.version, excluded.version)"
+	into := "INSERT INTO " + e.records + " AS r"
+	if e.queues == "pawl_queues" {
+		into, raise = "INSERT INTO "+e.records, "ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))"
+	}
+	sqltest.Exec(t, db, into+" (name, version, value, expires) SELECT '', last, NULL, 0 FROM "+e.queues+" WHERE name = '"+name+"' AND body = '' "+raise)
+	sqltest.Exec(t, db, "DELETE FROM "+e.queues+" WHERE name = '"+name+"' AND body = ''")
+}
+
 // onSQL runs a test on both databases, each on a server of its own.
 func onSQL(t *testing.T, f func(t *testing.T, e *sqlEngine)) {
 	t.Parallel()

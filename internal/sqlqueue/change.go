@@ -2,7 +2,10 @@ package sqlqueue
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/queue"
@@ -23,8 +26,15 @@ func body(q *queue.Queue) (string, error) {
 func (r *Row) queue() (*queue.Queue, error) {
 	q := new(queue.Queue)
 	if r.Body != "" {
-		if err := json.Unmarshal([]byte(r.Body), q); err != nil {
-			return nil, driver.Permanent(fmt.Errorf("the row cannot be read, something else has written it: %w", err))
+		// What this version does not know it would drop when it writes the row.
+		d := json.NewDecoder(strings.NewReader(r.Body))
+		d.DisallowUnknownFields()
+		err := d.Decode(q)
+		if err == nil && d.InputOffset() != int64(len(r.Body)) {
+			err = errors.New("something stands behind it")
+		}
+		if err != nil {
+			return nil, driver.Permanent(fmt.Errorf("the row cannot be read, a later version or something else has written it: %w", err))
 		}
 	}
 	q.Last = r.Last
@@ -36,16 +46,22 @@ func (r *Row) queue() (*queue.Queue, error) {
 	return q, nil
 }
 
-// over reports whether nobody needs the row any more: all its claims have run
-// out, and the clock has passed its tokens.
-func (r *Row) over() bool {
+// aheadMost is how far tokens may be ahead of the clock for the mark to follow
+// them: farther than any clock, but not as far as a number that is wrong.
+const aheadMost = int64(10 * 365 * 24 * time.Hour / time.Microsecond)
+
+// over reports whether nobody needs the row any more, and the highest token that
+// may have been used: all its claims have run out, and its tokens are far from the
+// clock, before it or, where the clock was ahead, behind.
+func (r *Row) over() (last int64, ok bool) {
 	q, err := r.queue()
 	if err != nil {
-		return false // whoever works with that row is told
+		return 0, false // whoever works with that row is told
 	}
 	o := queue.Op{Now: r.Now}
 	o.Look(q)
-	return q.Disposable(r.Now)
+	away := r.Now - q.Last
+	return q.Last, !q.InUse() && (away > queue.Keep || away < -queue.Keep && away > -aheadMost)
 }
 
 // rule is one operation on a queue, which may be run again. It reports whether
@@ -53,36 +69,32 @@ func (r *Row) over() bool {
 // unless somebody was granted something. r will be the row as it is stored then.
 type rule func(q *queue.Queue, o *queue.Op, r *Row) (save bool, err error)
 
-// hopeful is how often the row is changed without a lock, in the hope that nobody
-// else changes it between two statements: a transaction takes four.
-const hopeful = 2
+// outrun is how long to pause after the first try that somebody else was faster
+// than; after n of them n times as long, up to outrunMost times.
+const (
+	outrun     = 500 * time.Microsecond
+	outrunMost = 8
+)
 
-// change runs a rule on a queue and saves the outcome. old is the row, if it was
-// loaded already.
+// change runs a rule on a queue and saves the outcome, again as long as others
+// change the row between the two. old is the row, if it was loaded already.
+//
+// Invariant: no row is locked between two statements. A client that vanishes in
+// between leaves nothing behind that others would wait for. Each time that one is
+// outrun somebody else has got on.
 func (w *work) change(name string, old *Row, f rule) error {
-	for n := 0; ; n++ {
+	for n := 1; ; n++ {
 		if err := w.alive(); err != nil {
 			return err
 		}
-		var done bool
-		var signals []signal
-		step := func(c Conn) (err error) {
-			if old == nil {
-				row, err := w.s.Dialect.Load(w.ctx, c, name, n >= hopeful)
-				if err != nil {
-					return err
-				}
-				old = &row
+		if old == nil {
+			row, err := w.s.Dialect.Load(w.ctx, w.s.DB, name)
+			if err != nil {
+				return err
 			}
-			done, signals, err = w.save(c, old, f)
-			return err
+			old = &row
 		}
-		var err error
-		if n < hopeful {
-			err = step(w.s.DB)
-		} else {
-			err = w.locked(step)
-		}
+		done, signals, err := w.save(old, f)
 		if err != nil {
 			if !again(w.s, err) {
 				w.s.post.doubt(signals) // it may be saved all the same
@@ -94,6 +106,7 @@ func (w *work) change(name string, old *Row, f rule) error {
 			return nil
 		}
 		old = nil
+		pause(w.caller, time.Duration(min(n, outrunMost))*outrun)
 	}
 }
 
@@ -104,12 +117,15 @@ type signal struct {
 	row    Seen
 }
 
-func (w *work) save(c Conn, old *Row, f rule) (done bool, signals []signal, err error) {
+func (w *work) save(old *Row, f rule) (done bool, signals []signal, err error) {
 	q, err := old.queue()
 	if err != nil {
 		return false, nil, err
 	}
 	next := Change{Row: Row{Name: old.Name, Stamp: newStamp(), Asked: old.Asked}, Was: old.Stamp}
+	if old.Stamp == 0 {
+		next.Mark = old.Last
+	}
 	o := &queue.Op{Now: old.Now, Session: w.s.channel()}
 	save, err := f(q, o, &next.Row)
 	if err != nil || !save && len(o.Signals) == 0 {
@@ -128,7 +144,7 @@ func (w *work) save(c Conn, old *Row, f rule) (done bool, signals []signal, err 
 	if err := w.alive(); err != nil {
 		return false, nil, err
 	}
-	done, err = w.s.Dialect.Save(w.ctx, c, &next)
+	done, err = w.s.Dialect.Save(w.ctx, w.s.DB, &next)
 	return done, signals, err
 }
 

@@ -131,7 +131,7 @@ func (w *work) joined(c *driver.Claim, row *Row, sent time.Time) (st driver.Stat
 		if err := w.alive(); err != nil {
 			return st, err
 		}
-		r, err := s.Dialect.Load(w.ctx, s.DB, c.Name, false)
+		r, err := s.Dialect.Load(w.ctx, s.DB, c.Name)
 		if err != nil {
 			return st, err
 		}

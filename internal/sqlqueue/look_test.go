@@ -2,6 +2,7 @@ package sqlqueue
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"testing"
@@ -225,7 +226,7 @@ type changed struct {
 	seen []Seen
 }
 
-func (d *changed) Changed(_ context.Context, _ Conn, seen []Seen) ([]Row, error) {
+func (d *changed) Changed(_ context.Context, _ *sql.DB, seen []Seen) ([]Row, error) {
 	d.seen = slices.Clone(seen)
 	return nil, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -61,109 +62,136 @@ type renewal struct {
 	err error
 }
 
+const (
+	alone = 8 // claims of a batch renewed each by itself, at once
+	// aloneTries is how often each is tried, if others are to come too; its owner
+	// tries again.
+	aloneTries = 2
+)
+
+// renew renews those claims: those whose rows nobody else changes or has locked
+// meanwhile together, and reports them; then the others, each by itself.
+//
+// Invariant: what is wrong with one row (unreadable, too large, locked) is told of
+// its claims alone, and nobody else's are told later for it.
 func (s *Store) renew(ctx context.Context, rs []driver.Ref, part []int, report func(int, driver.Status, error)) {
-	if len(part) == 0 {
-		return
-	}
-	refs := make([]driver.Ref, len(part))
-	for k, i := range part {
-		refs[k] = rs[i]
-	}
-	sent := time.Now()
-	out, err := call(ctx, s, func(w *work) ([]renewal, error) { return w.renewAll(refs, sent) })
-	for k, i := range part {
-		r := renewal{err: err}
-		if err == nil {
-			r = out[k]
-		}
+	tell := func(i int, r renewal) {
 		if r.err != nil {
 			report(i, driver.Status{}, s.failed("renew", rs[i].Name, r.err))
 		} else {
 			report(i, r.st, nil)
 		}
 	}
+	rest := part
+	if len(part) > 1 {
+		refs := make([]driver.Ref, len(part))
+		for k, i := range part {
+			refs[k] = rs[i]
+		}
+		sent := time.Now()
+		out, err := call(ctx, s, func(w *work) ([]*renewal, error) { return w.renewAll(refs, sent) })
+		rest = nil
+		for k, i := range part {
+			switch {
+			case err != nil:
+				tell(i, renewal{err: err})
+			case out[k] == nil:
+				rest = append(rest, i)
+			default:
+				tell(i, *out[k])
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, alone)
+	for _, i := range rest {
+		slots <- struct{}{}
+		wg.Go(func() {
+			sent := time.Now()
+			st, err := call(ctx, s, func(w *work) (driver.Status, error) {
+				if len(rest) > alone {
+					w.tries = aloneTries
+				}
+				return w.renewOne(&rs[i], sent)
+			})
+			tell(i, renewal{st, err})
+			<-slots
+		})
+	}
+	wg.Wait()
 }
 
 // renewed is a row and what the rules have made of it.
 type renewed struct {
 	next Change
 	q    *queue.Queue
+	out  []renewal // of its claims
 }
 
-// renewAll renews all claims: those whose rows nobody else changes meanwhile
-// together, the others one by one.
-func (w *work) renewAll(refs []driver.Ref, sent time.Time) ([]renewal, error) {
+// renewAll renews the claims whose rows can be saved together. What it returns is
+// nil for the others.
+func (w *work) renewAll(refs []driver.Ref, sent time.Time) ([]*renewal, error) {
 	s := w.s
-	out := make([]renewal, len(refs))
-	if len(refs) == 1 {
-		out[0] = w.renewOne(&refs[0], sent)
-		return out, out[0].err
-	}
 	byName := make(map[string][]int)
 	for i := range refs {
 		byName[refs[i].Name] = append(byName[refs[i].Name], i)
 	}
-	names := make([]string, 0, len(byName))
-	for name := range byName {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	rows, err := s.Dialect.LoadAll(w.ctx, s.DB, names)
+	rows, err := s.Dialect.LoadAll(w.ctx, s.DB, slices.Sorted(maps.Keys(byName)))
 	if err != nil {
 		return nil, err
 	}
 	there := make(map[string]bool, len(rows))
 	done := make(map[string]*renewed, len(rows))
+	out := make([]*renewal, len(refs))
 	var chs []Change
 	for i := range rows {
 		name := rows[i].Name
 		there[name] = true
-		r, err := w.renewRow(&rows[i], refs, byName[name], sent, out)
-		if err != nil || r == nil {
-			continue // see below
-		}
-		done[name] = r
-		if r.next.Stamp != r.next.Was {
-			chs = append(chs, r.next)
+		r, err := w.renewRow(&rows[i], refs, byName[name], sent)
+		switch {
+		case err != nil:
+			for _, i := range byName[name] {
+				out[i] = &renewal{err: s.explain(err)}
+			}
+		case r != nil:
+			done[name] = r
+			if r.next.Stamp != r.next.Was {
+				chs = append(chs, r.next)
+			}
 		}
 	}
 	saved := make(map[string]bool)
+	var saving error
 	if len(chs) > 0 {
-		slices.SortFunc(chs, func(a, b Change) int { return cmp.Compare(a.Name, b.Name) })
 		if err := w.alive(); err != nil {
 			return nil, err
 		}
-		if saved, err = s.Dialect.SaveAll(w.ctx, s.DB, chs); err != nil {
-			return nil, err
+		saved, saving = s.Dialect.SaveAll(w.ctx, s.DB, chs)
+		if fault, _ := s.Dialect.Fault(saving); fault == Again || fault == Lasting {
+			saving = nil // of some row: each shows by itself
 		}
 	}
 	for name, is := range byName {
 		r := done[name]
-		if !there[name] {
-			for _, i := range is {
-				s.own.forget(refs[i].ID) // out says Gone
-			}
-			continue
-		}
-		if r != nil && (saved[name] || r.next.Stamp == r.next.Was) {
-			for _, i := range is {
-				s.noteRenewed(refs[i].ID, name, refs[i].TTL, &out[i].st, r.q, &r.next.Row)
-			}
-			continue
-		}
-		for _, i := range is {
-			out[i] = w.renewOne(&refs[i], sent)
-			if again(s, out[i].err) {
-				return nil, out[i].err
+		for k, i := range is {
+			switch {
+			case !there[name]:
+				s.own.forget(refs[i].ID)
+				out[i] = &renewal{} // Gone
+			case r != nil && (saved[name] || r.next.Stamp == r.next.Was):
+				out[i] = &r.out[k]
+				s.noteRenewed(refs[i].ID, name, refs[i].TTL, &r.out[k].st, r.q, &r.next.Row)
+			case r != nil && saving != nil:
+				out[i] = &renewal{err: s.explain(saving)}
 			}
 		}
 	}
 	return out, nil
 }
 
-// renewRow renews claims of one row, and answers what is to be saved; nil if the
+// renewRow renews claims of one row, and returns what is to be saved; nil if the
 // row is to be done by itself, since others are to be told.
-func (w *work) renewRow(row *Row, refs []driver.Ref, is []int, sent time.Time, out []renewal) (*renewed, error) {
+func (w *work) renewRow(row *Row, refs []driver.Ref, is []int, sent time.Time) (*renewed, error) {
 	q, err := row.queue()
 	if err != nil {
 		return nil, err
@@ -178,10 +206,11 @@ func (w *work) renewRow(row *Row, refs []driver.Ref, is []int, sent time.Time, o
 	if len(o.Signals) > 0 {
 		return nil, nil
 	}
+	out := make([]renewal, len(is))
 	for k, i := range is {
-		out[i].st = q.Status(refs[i].ID, states[k], o.Now, sent, refs[i].TTL)
+		out[k].st = q.Status(refs[i].ID, states[k], o.Now, sent, refs[i].TTL)
 	}
-	r := &renewed{next: Change{Row: Row{Name: row.Name, Last: q.Last, Asked: row.Asked, Stamp: row.Stamp}, Was: row.Stamp}, q: q}
+	r := &renewed{out: out, next: Change{Row: Row{Name: row.Name, Last: q.Last, Asked: row.Asked, Stamp: row.Stamp}, Was: row.Stamp}, q: q}
 	if some {
 		r.next.Stamp = newStamp()
 		r.next.Body, err = body(q)
@@ -189,18 +218,18 @@ func (w *work) renewRow(row *Row, refs []driver.Ref, is []int, sent time.Time, o
 	return r, err
 }
 
-func (w *work) renewOne(r *driver.Ref, sent time.Time) (out renewal) {
+func (w *work) renewOne(r *driver.Ref, sent time.Time) (st driver.Status, err error) {
 	var row *Row
 	var q *queue.Queue
-	out.err = w.change(r.Name, nil, func(now *queue.Queue, o *queue.Op, at *Row) (bool, error) {
+	err = w.change(r.Name, nil, func(now *queue.Queue, o *queue.Op, at *Row) (bool, error) {
 		state := o.Renew(now, *r)
-		out.st, q, row = now.Status(r.ID, state, o.Now, sent, r.TTL), now, at
+		st, q, row = now.Status(r.ID, state, o.Now, sent, r.TTL), now, at
 		return state != driver.Gone, nil
 	})
-	if out.err == nil {
-		w.s.noteRenewed(r.ID, r.Name, r.TTL, &out.st, q, row)
+	if err == nil {
+		w.s.noteRenewed(r.ID, r.Name, r.TTL, &st, q, row)
 	}
-	return out
+	return st, err
 }
 
 // noteRenewed is note for a renewal. It tells a holder that is to look for that

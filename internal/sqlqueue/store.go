@@ -1,6 +1,7 @@
 package sqlqueue
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -118,6 +119,7 @@ type work struct {
 	caller context.Context
 	ctx    context.Context
 	bare   bool                  // do without the tables
+	tries  int                   // at most, of what the database undid; 0: attempts
 	after  func(context.Context) // to be done when the caller has its answer
 }
 
@@ -169,7 +171,7 @@ func (w *work) run(f func() error) error {
 		if err == nil || w.alive() != nil {
 			return err
 		}
-		if fault, _ := w.s.Dialect.Fault(err); fault != Again || n >= attempts {
+		if fault, _ := w.s.Dialect.Fault(err); fault != Again || n >= cmp.Or(w.tries, attempts) {
 			return w.s.explain(err)
 		}
 		pause(w.caller, time.Duration(min(n, 20))*time.Millisecond)
@@ -178,19 +180,6 @@ func (w *work) run(f func() error) error {
 
 // alive answers why no further statement is to be sent.
 func (w *work) alive() error { return w.s.alive(w.caller) }
-
-// locked runs f in a transaction.
-func (w *work) locked(f func(Conn) error) error {
-	tx, err := w.s.DB.BeginTx(w.ctx, nil)
-	if err != nil {
-		return err
-	}
-	if err := f(tx); err != nil {
-		tx.Rollback()
-		return err
-	}
-	return tx.Commit()
-}
 
 // prepare sees to the tables, once.
 func (s *Store) prepare(w *work) error {

@@ -3,7 +3,6 @@ package sqlqueue
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 )
 
@@ -32,40 +31,54 @@ func (sw *sweeper) run(ctx context.Context, s *Store, name string) {
 	}
 	from := sw.next
 	sw.mu.Unlock()
-	next, err := s.sweepRows(ctx, from)
+	next, err := s.sweepAfter(ctx, from)
 	if err != nil {
 		return // another one will do it
-	}
-	other, err := s.Dialect.SweepValues(ctx, s.DB, from, sweepOf)
-	if err != nil {
-		return
-	}
-	// Where one table's page ends is where both go on.
-	if next == "" || other != "" && other < next {
-		next = other
 	}
 	sw.mu.Lock()
 	sw.next = next
 	sw.mu.Unlock()
 }
 
-// sweepRows removes queues that nobody needs, those whose last clients have died
-// as well, and answers where to go on, or "".
-func (s *Store) sweepRows(ctx context.Context, after string) (next string, err error) {
+// sweepAfter removes queues and records that nobody needs, queues whose last
+// clients have died as well, and returns where to go on, or "".
+func (s *Store) sweepAfter(ctx context.Context, after string) (next string, err error) {
 	rows, err := s.Dialect.Old(ctx, s.DB, after, sweepOf)
 	if err != nil {
 		return "", err
 	}
-	if len(rows) == sweepOf {
-		next = rows[sweepOf-1].Name
+	records, next, err := s.Dialect.OldValues(ctx, s.DB, after, sweepOf)
+	if err != nil {
+		return "", err
 	}
-	rows = slices.DeleteFunc(rows, func(r Row) bool { return !r.over() })
-	if len(rows) == 0 {
+	// Where one table's page ends is where both go on.
+	if n := len(rows); n == sweepOf && (next == "" || rows[n-1].Name < next) {
+		next = rows[n-1].Name
+	}
+	var over []Seen
+	var mark int64
+	for i := range rows {
+		if last, ok := rows[i].over(); ok {
+			over, mark = append(over, Seen{rows[i].Name, rows[i].Stamp}), max(mark, last)
+		}
+	}
+	for _, r := range records {
+		mark = max(mark, r.Stamp)
+	}
+	if mark == 0 {
 		return next, nil
 	}
-	over := make([]Seen, len(rows))
-	for i, r := range rows {
-		over[i] = Seen{r.Name, r.Stamp}
+	// Invariant: the mark is raised before anything that it stands for is gone.
+	if err := s.Dialect.Raise(ctx, s.DB, mark); err != nil {
+		return "", err
 	}
-	return next, s.Dialect.Remove(ctx, s.DB, over)
+	if len(over) > 0 {
+		if err := s.Dialect.Remove(ctx, s.DB, over); err != nil {
+			return "", err
+		}
+	}
+	if len(records) > 0 {
+		err = s.Dialect.RemoveValues(ctx, s.DB, records)
+	}
+	return next, err
 }

@@ -44,11 +44,21 @@ func (s state) SQLState() string { return string(s) }
 
 func TestFault(t *testing.T) {
 	d := newDialect("pawl")
-	for err, want := range map[error]sqlqueue.Fault{
-		state("40001"): sqlqueue.Again, state("40P01"): sqlqueue.Again, state("42P01"): sqlqueue.NoTable, state("28P01"): sqlqueue.Lasting,
-		state("57P01"): sqlqueue.Unknown, state("25006"): sqlqueue.Unknown, state("53300"): sqlqueue.Unknown, errors.New("40001"): sqlqueue.Unknown,
-		fmt.Errorf("wrapped: %w", state("40P01")): sqlqueue.Again,
+	wants := map[error]sqlqueue.Fault{
+		errors.New("40001"): sqlqueue.Unknown, fmt.Errorf("wrapped: %w", state("40P01")): sqlqueue.Again, state(""): sqlqueue.Unknown, state("4"): sqlqueue.Unknown,
+	}
+	for want, codes := range map[sqlqueue.Fault]string{
+		sqlqueue.Again:   "40001 40P01 40002 55P03",
+		sqlqueue.NoTable: "42P01 3F000",
+		sqlqueue.Lasting: "28P01 28000 3D000 42501 42703 42601 42883 42P05 26000 0A000 22P05 22003 23514 54000",
+		sqlqueue.Unknown: "08000 08001 08003 08004 08006 08P01 25006 25P03 40003 53000 53100 53200 53300 53400 55000 55006 " +
+			"57000 57014 57P01 57P02 57P03 57P04 57P05 58000 58030 P0001 XX000 XX001",
 	} {
+		for code := range strings.FieldsSeq(codes) {
+			wants[state(code)] = want
+		}
+	}
+	for err, want := range wants {
 		if got, _ := d.Fault(err); got != want {
 			t.Errorf("%v: fault %d, want %d", err, got, want)
 		}

@@ -133,7 +133,7 @@ func TestPostgresPooler(t *testing.T) {
 	t.Parallel()
 	p := servers.RunPostgres(t, servers.PostgresOptions{})
 	pooler := servers.RunPgBouncer(t, p, "transaction")
-	pooled := p.URLAt(pooler.Addr()) + "&listen=false&default_query_exec_mode=exec"
+	pooled := p.URLAt(pooler.Addr()) // the store finds out by itself
 	t.Run("Conformance", func(t *testing.T) {
 		drivertest.Run(t, drivertest.Harness{
 			ShortTTL: sqltest.ShortTTL,
@@ -155,8 +155,7 @@ func TestPostgresPooler(t *testing.T) {
 	})
 	t.Run("Noticed", func(t *testing.T) {
 		// Who would listen through the pooler would never be told.
-		url := p.URLAt(pooler.Addr()) + "&default_query_exec_mode=exec"
-		a, b := sqltest.OpenPostgres(t, url, nil), sqltest.OpenPostgres(t, url, nil)
+		a, b := sqltest.OpenPostgres(t, pooled, nil), sqltest.OpenPostgres(t, pooled, nil)
 		told := make(chan driver.Notice, 100)
 		ctx, cancel := context.WithCancel(await.Context(t))
 		done := make(chan struct{})
@@ -190,10 +189,10 @@ func TestPostgresPooler(t *testing.T) {
 		lockTx(t, sqltest.OpenDB(t, "pgx", p.URLAt(pooler.Addr())+"&default_query_exec_mode=exec"))
 	})
 	t.Run("Prepared", func(t *testing.T) {
-		// With prepared statements it fails sooner or later, and says why.
+		// If the URL demands prepared statements it fails sooner or later, and says why.
 		var err error
 		for range 20 {
-			s := sqltest.OpenPostgres(t, p.URLAt(pooler.Addr())+"&listen=false", nil)
+			s := sqltest.OpenPostgres(t, pooled+"&default_query_exec_mode=cache_statement", nil)
 			c := storetest.Mutex("prepared", time.Minute)
 			if _, err = s.Enter(await.Context(t), c); err != nil {
 				break

@@ -59,7 +59,7 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 			var claims []driver.Claim
 			for range rapid.IntRange(4, 12).Draw(rt, "steps") {
 				if rapid.IntRange(0, 3).Draw(rt, "clock") == 0 { // as if the clock had gone back, not far enough for the sweep
-					ahead := time.Now().Add(30 * time.Second).UnixMicro() + rapid.Int64Range(0, 1e6).Draw(rt, "ahead")
+					ahead := time.Now().Add(30*time.Second).UnixMicro() + rapid.Int64Range(0, 1e6).Draw(rt, "ahead")
 					sqltest.Exec(t, db, fmt.Sprintf("UPDATE %s SET last = %d WHERE name = '%s' AND body = ''", e.queues, ahead, name))
 				}
 				before, model := read(rt, name)

@@ -116,6 +116,11 @@ func parse(rawURL string, o *mysqlstore.Options) (*driversql.Config, *mysqlstore
 	config.Params = map[string]string{
 		"autocommit": "1", "completion_type": "0", "sql_mode": "'STRICT_TRANS_TABLES'", "sql_safe_updates": "0", "sql_big_selects": "1",
 		"sql_select_limit": "18446744073709551615",
+		// A connection whose client's machine is gone is closed soon, later than the
+		// pool closes one that is idle. Who waits for a lock that somebody has
+		// forgotten (in a shell, say) does not wait for long, and then says so: the
+		// server goes on waiting for clients that are gone, a thread for each.
+		"wait_timeout": "120", "innodb_lock_wait_timeout": "2", "lock_wait_timeout": "2",
 	}
 	config.User, config.DBName = u.User.Username(), database
 	config.Passwd, _ = u.User.Password()

@@ -3,12 +3,15 @@ package pgx
 
 import (
 	"context"
+	"database/sql"
+	driversql "database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,14 +46,19 @@ const (
 //	create=true    create the tables if they are not there
 //	listen=false   do not listen
 //
-// Through a pooler in transaction mode, add default_query_exec_mode=exec. No
-// notification comes through a pooler, so the store does not listen there.
+// Through a pooler no statements are prepared, unless default_query_exec_mode says
+// so: in transaction mode they would be another connection's. No notification
+// comes through a pooler, so the store does not listen there.
+//
+// Without a pooler, the server is told to give up within seconds what a client's
+// machine has left behind that is gone, and not to wait for locks that others have
+// for longer than that.
 func Open(rawURL string, o *pgstore.Options) (*pgstore.Store, error) {
 	config, opts, err := parse(rawURL, o)
 	if err != nil {
 		return nil, err
 	}
-	db := stdlib.OpenDB(*config)
+	db := openDB(config, explicitMode(rawURL))
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 	db.SetConnMaxIdleTime(idle)
@@ -123,6 +131,51 @@ func parse(rawURL string, o *pgstore.Options) (*pgx.ConnConfig, *pgstore.Options
 		opts.Listen = nil
 	}
 	return config, &opts, nil
+}
+
+// explicitMode reports whether the URL says how statements are sent.
+func explicitMode(rawURL string) bool {
+	_, query, _ := strings.Cut(rawURL, "?")
+	params, err := url.ParseQuery(query)
+	return err == nil && params.Has("default_query_exec_mode")
+}
+
+// settings of a session on the server itself. A message whose last part was lost
+// with its client keeps what it has locked until the server has noticed that: by
+// default after two hours. Who waits for a lock that somebody has forgotten (in a
+// shell, say) does not wait for long, and then says so.
+const settings = `set_config('tcp_keepalives_idle', '5', false), set_config('tcp_keepalives_interval', '3', false),
+	set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '15000', false), set_config('lock_timeout', '2000', false)`
+
+// openDB makes a database of which each new connection is asked, by one round
+// trip, whether it leads to the server itself: a pooler has numbers of its own
+// for its connections. What is set through a pooler would be set for others.
+func openDB(config *pgx.ConnConfig, explicitMode bool) *sql.DB {
+	var pooled atomic.Bool
+	before := func(_ context.Context, c *pgx.ConnConfig) error {
+		if pooled.Load() && !explicitMode {
+			c.DefaultQueryExecMode = pgx.QueryExecModeExec
+		}
+		return nil
+	}
+	after := func(ctx context.Context, c *pgx.Conn) error {
+		pid := c.PgConn().PID()
+		query := fmt.Sprintf("SELECT pg_backend_pid(), CASE WHEN pg_backend_pid() = %d THEN ROW(%s) IS NULL END", pid, settings)
+		all, err := c.PgConn().Exec(ctx, query).ReadAll()
+		if err == nil && (len(all) != 1 || len(all[0].Rows) != 1) {
+			err = errors.New("the server does not tell a connection's number")
+		}
+		if err == nil && string(all[0].Rows[0][0]) != strconv.FormatUint(uint64(pid), 10) && !pooled.Swap(true) && !explicitMode {
+			err = driversql.ErrBadConn // database/sql makes another one
+		}
+		if err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			c.Close(ctx)
+		}
+		return err
+	}
+	return stdlib.OpenDB(*config, stdlib.OptionBeforeConnect(before), stdlib.OptionAfterConnect(after))
 }
 
 // several tells whether the URL names several servers.

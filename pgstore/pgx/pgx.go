@@ -165,8 +165,11 @@ func openDB(config *pgx.ConnConfig, explicitMode bool) *sql.DB {
 		if err == nil && (len(all) != 1 || len(all[0].Rows) != 1) {
 			err = errors.New("the server does not tell a connection's number")
 		}
-		if err == nil && string(all[0].Rows[0][0]) != strconv.FormatUint(uint64(pid), 10) && !pooled.Swap(true) && !explicitMode {
-			err = driversql.ErrBadConn // database/sql makes another one
+		if err == nil && string(all[0].Rows[0][0]) != strconv.FormatUint(uint64(pid), 10) {
+			pooled.Store(true)
+			if !explicitMode && c.Config().DefaultQueryExecMode != pgx.QueryExecModeExec {
+				err = driversql.ErrBadConn // database/sql makes another one
+			}
 		}
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

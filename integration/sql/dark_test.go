@@ -116,7 +116,7 @@ func TestSQLDarkClient(t *testing.T) {
 		good := e.store(t)
 		storetest.Enter(t, good, storetest.Mutex("tables", time.Hour), driver.Holding)
 		part := func(name string) driver.Claim {
-			return driver.Claim{Name: name, ID: driver.NewID(), Units: 1, Limit: 3, TTL: time.Hour}
+			return driver.Claim{Name: name, ID: driver.NewID(), Kind: driver.KindSemaphore, Units: 1, Limit: 3, TTL: time.Hour}
 		}
 		for at := 0; ; at++ {
 			name := func(what string, i int) string { return fmt.Sprintf("%d/%s/%d", at, what, i) }
@@ -144,7 +144,7 @@ func TestSQLDarkClient(t *testing.T) {
 				s.Enter(ctx, p)
 				s.Resize(ctx, storetest.Ref(p), 2)
 				s.Leave(ctx, storetest.Ref(p))
-				s.SetLimit(ctx, name("limit", 0), 3, 4)
+				s.SetLimit(ctx, name("limit", 0), driver.KindSemaphore, 3, 4)
 				s.Enter(ctx, storetest.Mutex(name("others", 0), time.Hour))
 				s.Leave(ctx, mine[0])
 				s.CompareAndSwap(ctx, driver.Record{Name: name("record", 0), Value: []byte("x")})
@@ -177,7 +177,7 @@ func TestSQLDarkClient(t *testing.T) {
 				if _, err := good.Leave(await.Context(t), storetest.Ref(shared)); err != nil {
 					t.Errorf("dark after %d messages: %v", at, err)
 				}
-				if err := good.SetLimit(await.Context(t), name("limit", 0), 3, 4); err != nil {
+				if err := good.SetLimit(await.Context(t), name("limit", 0), driver.KindSemaphore, 3, 4); err != nil {
 					t.Errorf("dark after %d messages: %v", at, err)
 				}
 				if _, err := good.Leave(await.Context(t), theirs[0]); err != nil {

@@ -37,7 +37,7 @@ func TestSQLClockSetBack(t *testing.T) {
 		storetest.Enter(t, good, storetest.Mutex("tables", time.Minute), driver.Holding)
 		early, later := e.ahead(t, time.Hour), e.ahead(t, time.Hour+5*time.Minute)
 		whole := storetest.Mutex("whole", time.Minute)
-		part := driver.Claim{Name: "part", ID: driver.NewID(), Units: 1, Limit: 3, TTL: time.Minute}
+		part := driver.Claim{Name: "part", ID: driver.NewID(), Kind: driver.KindSemaphore, Units: 1, Limit: 3, TTL: time.Minute}
 		dead := storetest.Mutex("dead", time.Minute) // it never leaves
 		tokens := make(map[string]int64)
 		for _, c := range []driver.Claim{whole, part, dead} {
@@ -104,7 +104,7 @@ func TestSQLForgottenBetween(t *testing.T) {
 		storetest.Enter(t, good, storetest.Mutex("tables", time.Minute), driver.Holding)
 		early, db := e.ahead(t, time.Hour), e.db(t)
 		l, s := newLossy(t, e)
-		c := driver.Claim{Name: "n", ID: driver.NewID(), Units: 3, Limit: 3, TTL: time.Minute}
+		c := driver.Claim{Name: "n", ID: driver.NewID(), Kind: driver.KindSemaphore, Units: 3, Limit: 3, TTL: time.Minute}
 		var token int64
 		l.meddle(func(query string) {
 			if token == 0 && strings.Contains(query, "INSERT") {
@@ -113,7 +113,7 @@ func TestSQLForgottenBetween(t *testing.T) {
 				e.forget(t, db, "n")
 			}
 		})
-		if err := s.SetLimit(await.Context(t), "n", 3, 4); err != nil {
+		if err := s.SetLimit(await.Context(t), "n", driver.KindSemaphore, 3, 4); err != nil {
 			t.Fatal(err)
 		}
 		l.meddle(nil)

@@ -72,12 +72,13 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 	if err := s.begin(ctx, "enter", c.Name); err != nil {
 		return st, err
 	}
-	n, known, err := s.sessionFor(c.ID, c.TTL)
+	key := ownKey{id: c.ID}
+	n, known, err := s.sessionFor(key, c.TTL)
 	if err != nil {
 		return st, fmt.Errorf("zookeeper: enter %q: %w", c.Name, err)
 	}
 	sent := time.Now()
-	s.own(c.ID, c.Name, n.class, sent, c.TTL)
+	s.own(key, c.Name, n.class, sent, c.TTL)
 	var state driver.State
 	var guess func(*slot) (*view, error)
 	if !known {
@@ -95,16 +96,16 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 	t, err := s.change(ctx, n, c.Name, guess, func(t *turn) error {
 		var err error
 		t.Session = t.session(c.ID)
-		entering := c
-		entering.TTL = queue.Span(forever)
-		state, err = t.Enter(t.q, &entering)
-		t.ttls[c.ID] = c.TTL
-		t.confirm = state == driver.Holding || state == driver.Waiting
+		state, err = t.Enter(t.q, &c)
+		if state == driver.Holding || state == driver.Waiting {
+			t.ttls[c.ID] = c.TTL
+		}
+		t.confirm = state != driver.Refused
 		return queue.NameLimit(err, c.Name)
 	})
 	if err != nil {
 		if driver.IsPermanent(err) && !known {
-			s.disown(c.ID)
+			s.disown(key)
 		}
 		return st, fmt.Errorf("zookeeper: enter %q: %w", c.Name, err)
 	}
@@ -112,9 +113,9 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 		s.setBusy(c.Name)
 	}
 	if state == driver.Holding || state == driver.Waiting {
-		s.own(c.ID, c.Name, n.class, sent, c.TTL) // again: a Leave that came between has let go of it
+		s.own(key, c.Name, n.class, sent, c.TTL) // again: a Leave that came between has let go of it
 	} else {
-		s.disown(c.ID)
+		s.disown(key)
 	}
 	return t.status(c.ID, state, sent, c.TTL), nil
 }
@@ -137,14 +138,14 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err 
 	if err := s.begin(ctx, "leave", r.Name); err != nil {
 		return was, err
 	}
-	n, _, err := s.sessionFor(r.ID, 0)
+	n, _, err := s.sessionFor(keyOf(r), 0)
 	if err == nil {
 		was, err = s.leave(ctx, n, r)
 	}
 	if err != nil {
 		return driver.Gone, fmt.Errorf("zookeeper: leave %q: %w", r.Name, err)
 	}
-	s.disown(r.ID)
+	s.disown(keyOf(r))
 	return was, nil
 }
 
@@ -171,7 +172,7 @@ func (s *Store) leave(ctx context.Context, n *session, r driver.Ref) (was driver
 		return s.loadList(ctx, n, r.Name)
 	}, func(t *turn) error {
 		t.linger = r.Linger
-		was = t.Leave(t.q, driver.Ref{ID: r.ID, Mark: r.Mark, Used: t.relative(r.Used), Linger: min(r.Linger, time.Microsecond)})
+		was = t.Leave(t.q, driver.Ref{ID: r.ID, Mark: r.Mark, Used: t.used(r), Linger: min(r.Linger, time.Microsecond)})
 		// It may have been entered through another server, or an Enter whose reply
 		// was lost.
 		t.confirm = was == driver.Gone
@@ -180,9 +181,67 @@ func (s *Store) leave(ctx context.Context, n *session, r driver.Ref) (was driver
 	return was, err
 }
 
-// Adopt implements driver.Store.
-func (s *Store) Adopt(context.Context, driver.Adoption) (driver.Status, error) {
-	return driver.Status{}, driver.ErrUnsupported
+// Adopt implements driver.Store. The claim gets a child of the adopter's session in
+// the very change that gives it the mark, so it ends with that session from then on,
+// and no longer with the one of its last owner.
+//
+// Invariant: the list alone says whose the claim is. A change of another's comes
+// later, and finds the mark, or fails on the list's version and is made again; so
+// nothing that an earlier owner has sent moves the claim or its child back. What a
+// Store knows of its claims it knows by id and mark, for the same reason.
+func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status, err error) {
+	if err := a.Check(); err != nil {
+		return st, fmt.Errorf("adopt %q: %w", a.Name, err)
+	}
+	if err := s.begin(ctx, "adopt", a.Name); err != nil {
+		return st, err
+	}
+	key := ownKey{id: a.ID, mark: a.Mark}
+	n, known, err := s.sessionFor(key, a.TTL)
+	if err != nil {
+		return st, fmt.Errorf("zookeeper: adopt %q: %w", a.Name, err)
+	}
+	sent := time.Now()
+	s.own(key, a.Name, n.class, sent, a.TTL)
+	var state driver.State
+	t, err := s.change(ctx, n, a.Name, nil, func(t *turn) error {
+		var err error
+		t.Session = t.session(a.ID)
+		state, err = t.adopt(a)
+		if state == driver.Holding {
+			t.ttls[a.ID] = a.TTL
+		}
+		// It may have been entered or handed over through another server.
+		t.confirm = true
+		return queue.NameLimit(err, a.Name)
+	})
+	if err != nil {
+		if driver.IsPermanent(err) && !known {
+			s.disown(key)
+		}
+		return st, fmt.Errorf("zookeeper: adopt %q: %w", a.Name, err)
+	}
+	switch state {
+	case driver.Holding:
+		s.own(key, a.Name, n.class, sent, a.TTL)
+	case driver.Refused:
+		s.disown(key)
+		blocker := t.entry(t.q.Find(a.ID).Entry(t.Now))
+		return driver.Status{State: state, Blocker: &blocker}, nil
+	default:
+		s.disown(key)
+	}
+	return t.status(a.ID, state, sent, a.TTL), nil
+}
+
+// adopt is package queue's, which counts tokens as this list does and has other
+// spare ones.
+func (t *turn) adopt(a driver.Adoption) (driver.State, error) {
+	a.Token -= t.offset
+	if c := t.q.Find(a.ID); c != nil && c.Mark != a.Mark && a.Token > t.spent(c) {
+		a.Token = 0 // it cannot exist: as one that is over
+	}
+	return t.Op.Adopt(t.q, &a)
 }
 
 // Resize implements driver.Store.
@@ -193,12 +252,12 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st drive
 	if err := s.begin(ctx, "resize", r.Name); err != nil {
 		return st, err
 	}
-	n, _, err := s.sessionFor(r.ID, 0)
+	n, _, err := s.sessionFor(keyOf(r), 0)
 	if err == nil {
 		var state driver.State
 		var t *turn
 		t, err = s.change(ctx, n, r.Name, nil, func(t *turn) error {
-			state = t.Resize(t.q, driver.Ref{ID: r.ID, Mark: r.Mark, Used: t.relative(r.Used)}, units)
+			state = t.Resize(t.q, driver.Ref{ID: r.ID, Mark: r.Mark, Used: t.used(r)}, units)
 			return nil
 		})
 		if err == nil {

@@ -257,7 +257,7 @@ func (s *Store) changeLocked(ctx context.Context, n *session, sl *slot, guess fu
 		switch {
 		case !changed && !v.fresh:
 			continue // it may look otherwise
-		case !changed && err == nil && t.confirm && confirmed == nil:
+		case !changed && t.confirm && confirmed == nil:
 			if err := n.touch(ctx); err != nil {
 				return nil, err
 			}
@@ -323,7 +323,7 @@ func (s *Store) wrote(ctx context.Context, t *turn, rs []zk.MultiResponse) error
 		switch sig.Kind {
 		case queue.Wanted:
 			s.mail.post(&t.out, sig.Claim.Session, driver.Notice{Kind: driver.Wanted, ID: sig.Claim.ID})
-		case queue.Broken:
+		case queue.Broken, queue.Adopted:
 			s.mail.post(&t.out, sig.Claim.Session, driver.Notice{Kind: driver.Check, ID: sig.Claim.ID})
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/pawl-go/pawl/driver"
-	"github.com/pawl-go/pawl/internal/queue"
 )
 
 // owned is a claim that was entered or renewed through this Store.
@@ -28,11 +27,17 @@ type owned struct {
 	changes uint64
 }
 
+// ownKey names a claim for one of its owners. Two of them may use the same Store:
+// what one does to its claim is nothing to the other, who has adopted it.
+type ownKey struct{ id, mark string }
+
+func keyOf(r driver.Ref) ownKey { return ownKey{r.ID, r.Mark} }
+
 // own notes that a request with that TTL goes out for the claim.
-func (s *Store) own(id, name string, class int, sent time.Time, ttl time.Duration) {
+func (s *Store) own(key ownKey, name string, class int, sent time.Time, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ownLocked(id, name, class, sent, ttl)
+	s.ownLocked(key, name, class, sent, ttl)
 }
 
 // extend is own for a claim that was found; false: it has lapsed.
@@ -40,24 +45,24 @@ func (s *Store) own(id, name string, class int, sent time.Time, ttl time.Duratio
 // Invariant: changes that drop what has lapsed are made one after the other, by
 // who has the slot. What was renewed is dropped by none of them, for it was
 // extended before it had lapsed: asking and extending are one step.
-func (s *Store) extend(id, name string, class int, sent time.Time, ttl time.Duration) bool {
+func (s *Store) extend(key ownKey, name string, class int, sent time.Time, ttl time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.mine[id]; o != nil && !time.Now().Before(o.lapses) {
+	if o := s.mine[key]; o != nil && !time.Now().Before(o.lapses) {
 		return false
 	}
-	s.ownLocked(id, name, class, sent, ttl)
+	s.ownLocked(key, name, class, sent, ttl)
 	return true
 }
 
-func (s *Store) ownLocked(id, name string, class int, sent time.Time, ttl time.Duration) {
+func (s *Store) ownLocked(key ownKey, name string, class int, sent time.Time, ttl time.Duration) {
 	if s.shut {
 		return
 	}
-	o := s.mine[id]
+	o := s.mine[key]
 	if o == nil {
 		o = &owned{name: name, class: class}
-		s.mine[id] = o
+		s.mine[key] = o
 	}
 	if class > o.class {
 		o.class, o.session = class, nil
@@ -78,26 +83,26 @@ func (s *Store) ownLocked(id, name string, class int, sent time.Time, ttl time.D
 	}
 }
 
-func (s *Store) disown(id string) {
+func (s *Store) disown(key ownKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.mine, id)
+	delete(s.mine, key)
 }
 
 // lapsed tells whether a claim of one of this Store's sessions was not renewed in
 // time.
-func (s *Store) lapsed(id string) bool {
+func (s *Store) lapsed(key ownKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.mine[id]
+	o := s.mine[key]
 	return o == nil || !time.Now().Before(o.lapses)
 }
 
 // sessionFor answers the session of a claim, or, if it has none here or one that
 // ends too soon, that for ttl (0: any).
-func (s *Store) sessionFor(id string, ttl time.Duration) (n *session, known bool, err error) {
+func (s *Store) sessionFor(key ownKey, ttl time.Duration) (n *session, known bool, err error) {
 	s.mu.Lock()
-	o := s.mine[id]
+	o := s.mine[key]
 	have := -1
 	if o != nil {
 		have = o.class
@@ -133,12 +138,12 @@ func (s *Store) reap() {
 			s.spawn(s.sweep)
 		}
 		next := now.Add(time.Hour)
-		due := make(map[string]owned)
+		due := make(map[ownKey]owned)
 		s.mu.Lock()
 		s.alarm = next // whoever comes now kicks
-		for id, o := range s.mine {
+		for key, o := range s.mine {
 			if !o.lapses.After(now) {
-				due[id] = *o
+				due[key] = *o
 			} else if o.lapses.Before(next) {
 				next = o.lapses
 			}
@@ -182,28 +187,28 @@ func (s *Store) sweep() {
 }
 
 // remove drops claims that have lapsed, and answers whether all are gone.
-func (s *Store) remove(due map[string]owned) bool {
+func (s *Store) remove(due map[ownKey]owned) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 	defer cancel()
 	var work sync.WaitGroup
 	var mu sync.Mutex
 	all := true
 	limit := make(chan struct{}, 16)
-	for id, was := range due {
+	for key, was := range due {
 		limit <- struct{}{}
 		work.Go(func() {
 			defer func() { <-limit }()
-			n, _, err := s.sessionFor(id, 0)
+			n, _, err := s.sessionFor(key, 0)
 			if err == nil {
 				// Each turn begins by dropping what has lapsed.
 				_, err = s.look(ctx, n, was.name, func(*turn) error { return nil })
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if o := s.mine[id]; o != nil && o.lapses.Equal(was.lapses) { // else it is not removed
+			if o := s.mine[key]; o != nil && o.lapses.Equal(was.lapses) { // else it is not removed
 				if err == nil || driver.IsPermanent(err) {
 					delete(s.views, was.name)
-					delete(s.mine, id)
+					delete(s.mine, key)
 				} else {
 					mu.Lock()
 					all = false
@@ -226,7 +231,7 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 		}
 		if err = s.begin(ctx, "renew", r.Name); err == nil {
 			var n *session
-			if n, _, err = s.sessionFor(r.ID, r.TTL); err == nil {
+			if n, _, err = s.sessionFor(keyOf(r), r.TTL); err == nil {
 				groups[n] = append(groups[n], i)
 			} else {
 				err = fmt.Errorf("zookeeper: renew %q: %w", r.Name, err)
@@ -294,7 +299,7 @@ func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indic
 // that comes later, on the same connection.
 func (s *Store) renewKnown(ctx context.Context, o round, r driver.Ref) (st driver.Status, ok bool) {
 	s.mu.Lock()
-	own := s.mine[r.ID]
+	own := s.mine[keyOf(r)]
 	if own == nil || own.session != o.n || own.name != r.Name || own.changes != o.changes || o.n.changes.Load() != o.changes || fired(own.watch) {
 		s.mu.Unlock()
 		return st, false
@@ -316,16 +321,20 @@ func (s *Store) renewKnown(ctx context.Context, o round, r driver.Ref) (st drive
 }
 
 func (s *Store) renewIn(t *turn, r driver.Ref, sent time.Time) driver.State {
-	if t.q.Find(r.ID) != nil && !s.extend(r.ID, r.Name, t.n.class, sent, r.TTL) {
+	c := t.q.Find(r.ID)
+	if c == nil || c.Mark != r.Mark || c.Lingering {
+		return driver.Gone
+	}
+	if !s.extend(keyOf(r), r.Name, t.n.class, sent, r.TTL) {
 		return driver.Gone // the reaper removes it
 	}
 	t.Session = t.session(r.ID)
 	t.ttls[r.ID] = r.TTL
-	used := t.relative(r.Used)
-	if c := t.q.Find(r.ID); c == nil || used <= c.Token {
+	used := t.used(r)
+	if used <= c.Token {
 		used = 0 // nothing new
 	}
-	return t.Op.Renew(t.q, driver.Ref{ID: r.ID, Mark: r.Mark, TTL: queue.Span(forever), Used: used})
+	return t.Op.Renew(t.q, driver.Ref{ID: r.ID, Mark: r.Mark, TTL: r.TTL, Used: used})
 }
 
 func (s *Store) renew(ctx context.Context, o round, r driver.Ref) (st driver.Status, err error) {
@@ -348,13 +357,13 @@ func (s *Store) renew(ctx context.Context, o round, r driver.Ref) (st driver.Sta
 	switch {
 	case state != driver.Gone:
 		s.mu.Lock()
-		if own := s.mine[r.ID]; own != nil && t.v == v && watch != nil {
+		if own := s.mine[keyOf(r)]; own != nil && t.v == v && watch != nil {
 			own.session, own.view, own.watch, own.changes = n, v, watch, o.changes
 		}
 		s.mu.Unlock()
-	case t.q.Find(r.ID) == nil:
+	case t.q.State(r) == driver.Gone:
 		s.see(r.Name, nil)
-		s.disown(r.ID)
+		s.disown(keyOf(r))
 	}
 	t.pulse = o.pulse
 	return t.status(r.ID, state, o.sent, r.TTL), nil

@@ -118,10 +118,10 @@ func (t *turn) takeAlong(sl *slot) (aboard []*leaving) {
 	t.s.mu.Unlock()
 	for _, l := range waiting {
 		c := t.q.Find(l.ref.ID)
-		if c == nil || c.Lingering || t.q.Last >= t.Now+spare {
+		if c == nil || c.Mark != l.ref.Mark || c.Lingering || t.q.Last >= t.Now+spare {
 			continue
 		}
-		l.was = t.Leave(t.q, driver.Ref{ID: l.ref.ID, Mark: l.ref.Mark, Used: t.relative(l.ref.Used)})
+		l.was = t.Leave(t.q, driver.Ref{ID: l.ref.ID, Mark: l.ref.Mark, Used: t.used(l.ref)})
 		maps.Copy(t.alone, account(t.q))
 		aboard = append(aboard, l)
 	}

@@ -44,7 +44,7 @@ func TestTakeAlong(t *testing.T) {
 	tn := &turn{s: s, q: new(queue.Queue), alone: make(map[string]bool)}
 	tn.Now = now
 	for _, id := range []string{"holder", "next", "third"} {
-		if _, err := tn.Enter(tn.q, &driver.Claim{ID: id, Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: queue.Span(forever)}); err != nil {
+		if _, err := tn.Enter(tn.q, &driver.Claim{ID: id, Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		account(tn.q)
@@ -96,18 +96,18 @@ func TestTakeAlong(t *testing.T) {
 // was renewed has not lapsed.
 func TestExtend(t *testing.T) {
 	s := newStore(t)
-	s.own("old", "x", 3, time.Now().Add(-2*time.Second), time.Second)
-	s.own("new", "x", 3, time.Now(), time.Minute)
-	if s.extend("old", "x", 3, time.Now(), time.Minute) || !s.lapsed("old") {
+	s.own(ownKey{id: "old"}, "x", 3, time.Now().Add(-2*time.Second), time.Second)
+	s.own(ownKey{id: "new"}, "x", 3, time.Now(), time.Minute)
+	if s.extend(ownKey{id: "old"}, "x", 3, time.Now(), time.Minute) || !s.lapsed(ownKey{id: "old"}) {
 		t.Error("what has lapsed was extended")
 	}
-	if !s.extend("new", "x", 3, time.Now(), time.Hour) || s.lapsed("new") {
+	if !s.extend(ownKey{id: "new"}, "x", 3, time.Now(), time.Hour) || s.lapsed(ownKey{id: "new"}) {
 		t.Error("what lives was not extended")
 	}
-	if s.mine["new"].lapses.Before(time.Now().Add(50 * time.Minute)) {
+	if s.mine[ownKey{id: "new"}].lapses.Before(time.Now().Add(50 * time.Minute)) {
 		t.Error("it still ends when it did")
 	}
-	if !s.extend("adopted", "x", 3, time.Now(), time.Minute) || s.lapsed("adopted") {
+	if !s.extend(ownKey{id: "adopted"}, "x", 3, time.Now(), time.Minute) || s.lapsed(ownKey{id: "adopted"}) {
 		t.Error("what another Store has entered was not taken over")
 	}
 }

@@ -89,9 +89,9 @@ type Store struct {
 	slots    map[string]*slot   // by name, while calls change its queue
 	views    map[string]*view   // of queues as this Store wrote them, where it has claims
 	busy     map[string]traffic // by name
-	mine     map[string]*owned  // by claim id
-	reaper   chan struct{}      // kicks the reaper; nil until it runs
-	alarm    time.Time          // when the reaper looks next
+	mine     map[ownKey]*owned
+	reaper   chan struct{} // kicks the reaper; nil until it runs
+	alarm    time.Time     // when the reaper looks next
 
 	mail mailbox
 }
@@ -108,7 +108,7 @@ func New(servers []string, o *Options) (*Store, error) {
 		sessions: make(map[int]*session),
 		slots:    make(map[string]*slot),
 		views:    make(map[string]*view),
-		mine:     make(map[string]*owned),
+		mine:     make(map[ownKey]*owned),
 		busy:     make(map[string]traffic),
 		latest:   class(15 * time.Second),
 	}

@@ -128,7 +128,7 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 			return true
 		}
 		_, own := s.classOf(c.Session)
-		return own && s.lapsed(c.ID)
+		return own && s.lapsed(ownKey{c.ID, c.Mark})
 	})
 	maps.Copy(t.alone, account(t.q))
 	return t, nil
@@ -137,12 +137,23 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 // lingers tells whether a claim lingers, so that the server's time matters.
 func (v *view) lingers() bool { return bytes.Contains(v.data, []byte(`"lingering":true`)) }
 
-// relative turns a token that its owner has used into one of the list's.
-func (t *turn) relative(used int64) int64 {
-	if used == 0 {
+// used turns the token that an owner says it has used into one of the list's; 0 if
+// it says nothing of its claim. What cannot exist counts as the last that can.
+func (t *turn) used(r driver.Ref) int64 {
+	c := t.q.Find(r.ID)
+	if c == nil || r.Used == 0 {
 		return 0
 	}
-	return min(max(1, used-t.offset), t.Now)
+	return min(max(1, r.Used-t.offset), t.spent(c))
+}
+
+// spent is the highest token that the owner of a claim may have used, or may use
+// from now on: one that has all units has spare ones.
+func (t *turn) spent(c *queue.Claim) int64 {
+	if !c.Holding() {
+		return 1
+	}
+	return max(c.Used, min(c.Token+spare, t.q.Last))
 }
 
 // finish works out what is to be written, and answers whether there is anything.

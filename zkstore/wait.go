@@ -18,7 +18,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 	if err := s.begin(ctx, "wait for", r.Name); err != nil {
 		return st, err
 	}
-	n, _, err := s.sessionFor(r.ID, 0)
+	n, _, err := s.sessionFor(keyOf(r), 0)
 	if err == nil {
 		st, err = s.wait(ctx, n, r)
 	}

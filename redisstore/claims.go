@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,9 +13,12 @@ import (
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
+// Claims renewed by one script, which nothing else on the server runs beside: see
+// docs/GUARANTEES.md for how long that is.
 const (
-	batch   = 500 // claims renewed by one script: less than a millisecond of the server's time
-	batches = 4   // under way at once
+	batchHeld    = 250
+	batchWaiting = 100
+	batches      = 4 // under way at once
 )
 
 // Enter implements driver.Store.
@@ -31,11 +33,11 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		s.box.expect(c.ID, c.TTL)
 	}
 	sent := time.Now()
-	words := []string{s.queueKey(c.Name), claimText(&c, s.box.tail(c.Owner)), "try"}
-	if !c.Try {
-		words = words[:2]
+	args := claimArgs(make([]string, 0, 9), &c, s.box.channel, s.box.ownerText(c.Owner))
+	if c.Try {
+		args = append(args, "try")
 	}
-	reply, err := s.run(ctx, enterScript, words[:1:1], words[1:])
+	reply, err := s.run(ctx, enterScript, s.keys(c.Name), args)
 	st := driver.Status{}
 	if err == nil {
 		st, err = parseEntered(reply, sent, &c)
@@ -72,10 +74,12 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 	if s.conn.Cluster() {
 		return nil, failed(what, cs[0].Name, driver.ErrUnsupported)
 	}
-	keys, args := make([]string, len(cs)), make([]string, len(cs))
+	keys, args := make([]string, 0, len(cs)+1), make([]string, 0, 8*len(cs))
 	for i := range cs {
-		keys[i], args[i] = s.queueKey(cs[i].Name), claimText(&cs[i], s.box.tail(cs[i].Owner))
+		keys = append(keys, s.queueKey(cs[i].Name))
+		args = claimArgs(args, &cs[i], s.box.channel, s.box.ownerText(cs[i].Owner))
 	}
+	keys = append(keys, s.mark)
 	sent := time.Now()
 	reply, err := s.run(ctx, enterAllScript, keys, args)
 	var sts []driver.Status
@@ -119,10 +123,10 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 
 // look answers the status of a claim without renewing it.
 func (s *Store) look(ctx context.Context, r driver.Ref) (driver.Status, error) {
-	reply, err := s.run(ctx, renewScript, []string{s.queueKey(r.Name)}, []string{"-", r.ID, "0", "0"})
+	reply, err := s.run(ctx, renewScript, s.keys(r.Name), []string{"-", r.ID, "0", "0", markArg(r.Mark)})
 	var st driver.Status
 	if err == nil {
-		st, err = parseStatus(reply, time.Time{}, 0)
+		st, err = parseRenewed(reply, time.Time{}, 0)
 	}
 	if err != nil || st.State != driver.Waiting {
 		s.box.forget(r.ID)
@@ -147,19 +151,29 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 		}
 		good = append(good, i)
 	}
-	size := batch
+	sizes := map[bool]int{false: batchHeld, true: batchWaiting}
 	if s.conn.Cluster() {
-		size = 1
+		sizes = map[bool]int{false: 1, true: 1}
 	}
-	if len(good) <= size {
-		s.renew(ctx, rs, good, report)
+	var parts [][]int
+	open := make(map[bool]int) // by whether they wait: 1 + the part that grows
+	for _, i := range good {
+		waits := s.box.known(rs[i].ID)
+		k := open[waits] - 1
+		if k < 0 || len(parts[k]) == sizes[waits] {
+			parts = append(parts, nil)
+			k = len(parts) - 1
+			open[waits] = k + 1
+		}
+		parts[k] = append(parts[k], i)
+	}
+	if len(parts) == 1 {
+		s.renew(ctx, rs, parts[0], report)
 		return
 	}
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, batches)
-	for len(good) > 0 {
-		part := good[:min(size, len(good))]
-		good = good[len(part):]
+	for _, part := range parts {
 		slots <- struct{}{}
 		wg.Go(func() {
 			s.renew(ctx, rs, part, report)
@@ -171,17 +185,15 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 
 // renew renews the claims rs[i] for i in part, by one script.
 func (s *Store) renew(ctx context.Context, rs []driver.Ref, part []int, report func(int, driver.Status, error)) {
-	if len(part) == 0 {
-		return
-	}
-	keys := make([]string, 0, len(part))
-	args := make([]string, 1, 1+3*len(part))
+	keys := make([]string, 0, len(part)+1)
+	args := make([]string, 1, 1+4*len(part))
 	args[0] = s.box.channel
 	for _, i := range part {
 		r := &rs[i]
 		keys = append(keys, s.queueKey(r.Name))
-		args = append(args, r.ID, strconv.FormatInt(queue.Micros(r.TTL), 10), strconv.FormatInt(r.Used, 10))
+		args = append(args, r.ID, strconv.FormatInt(queue.Micros(r.TTL), 10), strconv.FormatInt(r.Used, 10), markArg(r.Mark))
 	}
+	keys = append(keys, s.mark)
 	sent := time.Now()
 	reply, err := s.run(ctx, renewScript, keys, args)
 	for k, i := range part {
@@ -193,7 +205,7 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, part []int, report f
 			if line == "" {
 				e = errReply(fmt.Sprintf("%d answers for %d claims", k, len(part)))
 			} else {
-				st, e = parseStatus(line, sent, rs[i].TTL)
+				st, e = parseRenewed(line, sent, rs[i].TTL)
 			}
 		}
 		if e != nil {
@@ -210,23 +222,23 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	if err := r.Check(); err != nil {
 		return driver.Gone, fmt.Errorf("leave: %w", err)
 	}
-	words := []string{s.queueKey(r.Name), r.ID, "0", "0", "0"}
+	args := []string{r.ID, markArg(r.Mark), "0", "0", "0"}
 	doubt := s.doubts.has(r.ID)
 	if r.Used != 0 {
-		words[2] = strconv.FormatInt(r.Used, 10)
+		args[2] = strconv.FormatInt(r.Used, 10)
 	}
 	if doubt {
-		words[4] = "1"
+		args[4] = "1"
 	}
 	switch {
 	case r.Linger != 0 || doubt:
-		words[3] = strconv.FormatInt(queue.Micros(r.Linger), 10)
+		args[3] = strconv.FormatInt(queue.Micros(r.Linger), 10)
 	case r.Used != 0:
-		words = words[:3]
+		args = args[:3]
 	default:
-		words = words[:2]
+		args = args[:2]
 	}
-	reply, err := s.run(ctx, leaveScript, words[:1:1], words[1:])
+	reply, err := s.run(ctx, leaveScript, s.keys(r.Name), args)
 	if err == nil {
 		s.doubts.remove(r.ID)
 		s.box.forget(r.ID)
@@ -252,8 +264,8 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.S
 	if err != nil {
 		return driver.Status{}, fmt.Errorf("resize: %w", err)
 	}
-	reply, err := s.run(ctx, resizeScript, []string{s.queueKey(r.Name)},
-		[]string{r.ID, strconv.FormatInt(units, 10), strconv.FormatInt(r.Used, 10)})
+	reply, err := s.run(ctx, resizeScript, s.keys(r.Name),
+		[]string{r.ID, markArg(r.Mark), strconv.FormatInt(units, 10), strconv.FormatInt(r.Used, 10)})
 	st := driver.Status{}
 	if err == nil {
 		st, err = parseStatus(reply, time.Time{}, 0)
@@ -266,31 +278,67 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.S
 
 // Break implements driver.Store.
 func (s *Store) Break(ctx context.Context, name string) ([]driver.Entry, error) {
-	q, err := s.inspect(ctx, "break", name, "break")
-	return q.Claims, err
+	const what = "break"
+	if err := driver.CheckName(name); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	reply, err := s.run(ctx, breakScript, s.keys(name), nil)
+	var es []driver.Entry
+	if err == nil {
+		es, err = parseBroken(reply)
+	}
+	if err != nil {
+		return nil, failed(what, name, err)
+	}
+	return es, nil
 }
 
 // Adopt implements driver.Store.
-func (s *Store) Adopt(context.Context, driver.Adoption) (driver.Status, error) {
-	return driver.Status{}, driver.ErrUnsupported
+func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, error) {
+	const what = "adopt"
+	if err := a.Check(); err != nil {
+		return driver.Status{}, fmt.Errorf("%s: %w", what, err)
+	}
+	sent := time.Now()
+	reply, err := s.run(ctx, adoptScript, s.keys(a.Name), []string{
+		a.ID, a.Mark, string(a.Kind), strconv.FormatInt(a.Units, 10), strconv.FormatInt(a.Token, 10),
+		strconv.FormatInt(queue.Micros(a.TTL), 10), s.box.channel, s.box.ownerText(a.Owner),
+	})
+	var st driver.Status
+	if err == nil {
+		if limit, ok := strings.CutPrefix(reply, "l "); ok {
+			err = parseLimit(limit, &driver.Claim{Name: a.Name, Kind: a.Kind})
+			if l, ok := err.(*driver.LimitError); ok {
+				l.Want = l.Have
+				return driver.Status{}, l
+			}
+		} else {
+			st, err = parseStatus(reply, sent, a.TTL)
+		}
+	}
+	if err != nil {
+		return driver.Status{}, failed(what, a.Name, err)
+	}
+	return st, nil
 }
 
 // SetLimit implements driver.Store.
 func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
 	const what = "set the limit of"
-	if err := cmp.Or(driver.CheckName(name), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
+	if err := cmp.Or(driver.CheckName(name), kind.Check(), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	reply, err := s.run(ctx, limitScript, []string{s.queueKey(name)},
-		[]string{strconv.FormatInt(was, 10), strconv.FormatInt(limit, 10)})
+	reply, err := s.run(ctx, limitScript, s.keys(name),
+		[]string{string(kind), strconv.FormatInt(was, 10), strconv.FormatInt(limit, 10)})
 	if err == nil && reply != "o" {
-		f := fields{rest: reply}
-		if f.word() == "l" {
-			if have := f.int(); !f.bad {
-				return &driver.LimitError{Name: name, Have: have, Want: was}
+		if limit, ok := strings.CutPrefix(reply, "l "); ok {
+			err = parseLimit(limit, &driver.Claim{Name: name, Kind: kind, Limit: was})
+			if l, ok := err.(*driver.LimitError); ok {
+				return l
 			}
+		} else {
+			err = errReply(reply)
 		}
-		err = errReply(reply)
 	}
 	if err != nil {
 		return failed(what, name, err)
@@ -303,74 +351,10 @@ func (s *Store) Ask(ctx context.Context, name string) error {
 	if err := driver.CheckName(name); err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}
-	if _, err := s.run(ctx, askScript, []string{s.queueKey(name)}, nil); err != nil {
+	if _, err := s.run(ctx, askScript, s.keys(name), nil); err != nil {
 		return failed("ask for", name, err)
 	}
 	return nil
-}
-
-// Inspect implements driver.Store.
-func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
-	return s.inspect(ctx, "inspect", name, "")
-}
-
-func (s *Store) inspect(ctx context.Context, what, name, arg string) (driver.Queue, error) {
-	if err := driver.CheckName(name); err != nil {
-		return driver.Queue{}, fmt.Errorf("%s: %w", what, err)
-	}
-	reply, err := s.run(ctx, inspectScript, []string{s.queueKey(name)}, []string{arg})
-	q := driver.Queue{}
-	if err == nil {
-		q, err = parseQueue(reply)
-	}
-	q.Name = name
-	if err != nil {
-		return driver.Queue{Name: name}, failed(what, name, err)
-	}
-	return q, nil
-}
-
-// List implements driver.Store.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
-	return func(yield func(driver.Queue, error) bool) {
-		fail := func(err error) { yield(driver.Queue{}, failed("list names with prefix", prefix, err)) }
-		if err := s.alive(ctx); err != nil {
-			fail(err)
-			return
-		}
-		head := s.prefix + ":{"
-		var names []string
-		seen := make(map[string]bool) // SCAN may repeat itself
-		err := s.conn.Scan(ctx, glob(head+prefix)+"*}", func(key string) bool {
-			name := strings.TrimSuffix(strings.TrimPrefix(key, head), "}")
-			if !seen[name] && driver.CheckName(name) == nil {
-				seen[name] = true
-				names = append(names, name)
-			}
-			return true
-		})
-		if err != nil {
-			if ctx.Err() == nil && s.ctx.Err() != nil {
-				err = driver.ErrClosed
-			}
-			fail(classify(err))
-			return
-		}
-		for _, name := range names {
-			q, err := s.Inspect(ctx, name)
-			if err == nil && len(q.Claims) == 0 {
-				continue
-			}
-			if !yield(q, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// glob makes a pattern that matches s only.
-func glob(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(s)
 }
 
 // Listen implements driver.Store.

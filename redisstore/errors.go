@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 
 	"github.com/pawl-go/pawl/driver"
@@ -51,8 +52,8 @@ func (e *ClusterError) Unwrap() []error {
 	return []error{driver.ErrUnsupported, e.Err}
 }
 
-// Codes that pass by themselves, or by what an operator does. Redis before 7
-// hides the code of a command inside a script in the text of an ERR.
+// Errors that pass by themselves, or by what an operator does: by their code, or
+// by how they begin where they have none. docs/ERRORS.md says what is done then.
 var passing = []string{
 	"LOADING", "BUSY", "READONLY", "OOM", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS",
 	"MISCONF", "UNKILLABLE", "NOSCRIPT", "max number of clients", "Script killed",
@@ -62,6 +63,26 @@ var passing = []string{
 var lasting = []string{
 	"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "NOPROTO",
 }
+
+// Before the code of a command inside a script Redis before 7 writes where that
+// was, and so does every version before what a script says itself.
+var inScript = regexp.MustCompile(`^(?:ERR )?(?:Error running script \(call to f_[0-9a-f]+\): )?(?:@?user_script: ?[0-9]+: )*-?`)
+
+// Readonly reports whether the server is a replica: what the client is connected
+// to was the primary once, or never.
+func (e *ServerError) Readonly() bool {
+	return begins(inScript.ReplaceAllString(e.Text, ""), "READONLY")
+}
+
+// begins reports whether an error begins with these words. What follows may be
+// anything, as a name.
+func begins(text, words string) bool {
+	rest, ok := strings.CutPrefix(text, words)
+	return ok && (rest == "" || rest[0] == ' ')
+}
+
+// nameError is an error that concerns one name, from inside a script.
+func nameError(text string) error { return classify(&ServerError{Text: text}) }
 
 // clustered tells whether only a server of a cluster answers that.
 func (e *ServerError) clustered() bool {
@@ -74,22 +95,22 @@ func (e *ServerError) clustered() bool {
 	return false
 }
 
-// permanent tells whether repeating the request is useless.
+// permanent reports whether repeating the request is useless.
 func (e *ServerError) permanent() bool {
-	code, _, _ := strings.Cut(e.Text, " ")
-	for _, c := range passing {
-		if code == c || code == "ERR" && strings.Contains(e.Text, c) {
+	text := inScript.ReplaceAllString(e.Text, "")
+	for _, words := range passing {
+		if begins(text, words) {
 			return false
 		}
 	}
-	for _, c := range lasting {
-		if code == c {
+	for _, code := range lasting {
+		if begins(text, code) {
 			return true
 		}
 	}
 	// An unknown command, a script that fails, a wrong argument. Codes that
 	// are not known here may come from a proxy, and may pass.
-	return code == "ERR"
+	return begins(e.Text, "ERR") || begins(text, "pawl:")
 }
 
 func classify(err error) error {

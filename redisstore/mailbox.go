@@ -18,8 +18,8 @@ import (
 const (
 	firstPause = 50 * time.Millisecond // between attempts to subscribe
 	lastPause  = 2 * time.Second
-	// How long an Enter waits for a subscription that is being made. Without
-	// one it is woken by its own heartbeat only.
+	// How long after the beginning of an attempt to subscribe an Enter still waits
+	// for it. Without a subscription it is woken by its own heartbeat only.
 	patience = 500 * time.Millisecond
 )
 
@@ -37,6 +37,7 @@ type mailbox struct {
 	mu      sync.Mutex
 	begun   bool          // the goroutine was started, or must not be any more
 	settled chan struct{} // closed once the attempt under way has an outcome
+	since   time.Time     // when that attempt began
 	fault   error         // of the last attempt, if permanent
 	faults  chan struct{} // closed when fault is set
 	next    int
@@ -44,7 +45,7 @@ type mailbox struct {
 	claims  map[string]expected
 	sweep   int // number of claims at which to look for dead ones
 
-	lastOwner atomic.Pointer[ownerTail]
+	lastOwner atomic.Pointer[ownerText]
 }
 
 // expected is a claim that waits, or may.
@@ -54,9 +55,9 @@ type expected struct {
 	expires time.Time      // by then the claim has run out, or was renewed
 }
 
-type ownerTail struct {
+type ownerText struct {
 	owner driver.Owner
-	tail  string
+	text  string
 }
 
 func newMailbox(ctx context.Context, conn Conn, channel string) *mailbox {
@@ -74,6 +75,7 @@ func (b *mailbox) begin() {
 	defer b.mu.Unlock()
 	if !b.begun {
 		b.begun = true
+		b.since = time.Now()
 		b.done.Go(b.run)
 	}
 }
@@ -107,7 +109,7 @@ func (b *mailbox) run() {
 		timer.Stop()
 		pause = min(2*pause, lastPause)
 		b.mu.Lock()
-		b.settled = make(chan struct{})
+		b.settled, b.since = make(chan struct{}), time.Now()
 		b.mu.Unlock()
 	}
 }
@@ -152,9 +154,9 @@ func (b *mailbox) await(ctx context.Context) {
 	}
 	b.begin()
 	b.mu.Lock()
-	settled := b.settled
+	settled, left := b.settled, patience-time.Since(b.since)
 	b.mu.Unlock()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
 	case <-settled:
@@ -168,7 +170,7 @@ func (b *mailbox) await(ctx context.Context) {
 //
 //	g ID TOKEN BEHIND ALONE    granted
 //	w ID                       wanted
-//	b ID                       broken
+//	b ID                       broken, or adopted by another
 //	r NAME                     a record changed
 //
 // Others may come from a later version, and are ignored.
@@ -229,6 +231,9 @@ func (b *mailbox) listen(ctx context.Context, f func(driver.Notice)) error {
 	b.next++
 	b.hears[key] = f
 	b.mu.Unlock()
+	if b.up.Load() { // and may have been before f was heard of
+		f(driver.Notice{Kind: driver.Check})
+	}
 	defer func() {
 		b.mu.Lock()
 		delete(b.hears, key)
@@ -334,17 +339,15 @@ func (b *mailbox) wait(ctx context.Context, id string) (driver.Status, error) {
 	return driver.Status{State: driver.Waiting}, nil
 }
 
-// tail answers what the claims of this owner end with: where to tell it, and who
-// it is. A client says the same each time.
-func (b *mailbox) tail(o driver.Owner) string {
+// ownerText is an owner as the scripts keep it. A client says the same each time.
+func (b *mailbox) ownerText(o driver.Owner) string {
 	if l := b.lastOwner.Load(); l != nil && l.owner == o {
-		return l.tail
+		return l.text
 	}
 	text, err := json.Marshal(o)
 	if err != nil {
 		text = []byte("{}") // strings and a number: it does not fail
 	}
-	tail := b.channel + " " + string(text)
-	b.lastOwner.Store(&ownerTail{o, tail})
-	return tail
+	b.lastOwner.Store(&ownerText{o, string(text)})
+	return string(text)
 }

@@ -32,6 +32,12 @@ func TestClassify(t *testing.T) {
 		"ERR Error running script (call to f_1): @user_script:9: -READONLY You":                             false,
 		"ERR Error running script (call to f_1): @user_script:9: -OOM command":                              false,
 		"PROXYSAYS something unheard of":                                                                    false,
+		"ERR user_script:3: pawl: cannot read the state of pawl:{ROOM BUSY -OOM}":                           true,
+		"ERR user_script:3: pawl: cannot read the state of pawl:{@user_script:9: -OOM x}":                   true,
+		"user_script:3: pawl: cannot read claim OOM-OOM-OOM of pawl:{x}":                                    true,
+		"pawl: cannot read claim LOADING-":                                                                  true,
+		"WRONGTYPE Operation against a key LOADING":                                                         true,
+		"OOMPH": false,
 	} {
 		cause := errors.New("client")
 		err := failed("enter", "x", classify(fmt.Errorf("subscribe: %w", &ServerError{Text: text, Err: cause})))
@@ -86,19 +92,32 @@ func TestRepliesThatAreNone(t *testing.T) {
 		}
 	}
 	limit := func(err error) bool { _, ok := err.(*driver.LimitError); return ok }
-	for _, reply := range []string{"", "1x", "1 2", "99999999999999999999", "-1", "l 1", "l x 0"} {
+	for _, reply := range []string{"", "1x", "1 2", "99999999999999999999", "-1", "l 1", "l x 0", "l 1 0", "l 1 0 x", "l 1 0 mm"} {
 		if st, err := parseEntered(reply, time.Time{}, &driver.Claim{}); err == nil || limit(err) {
 			t.Errorf("%q is taken for %+v, %v", reply, st, err)
 		}
 	}
-	for _, reply := range []string{"", "1", "1\n2\n3", "1\nx", "l 0 1 0", "l 3 1 0", "l x 1 0", "l 1 x 0", "l 1"} {
+	for _, reply := range []string{"", "1", "1\n2\n3", "1\nx", "l 0 1 0 m", "l 3 1 0 m", "l x 1 0 m", "l 1 x 0 m", "l 1", "l 1 1 0"} {
 		if sts, err := parseAllEntered(reply, time.Time{}, make([]driver.Claim, 2)); err == nil || limit(err) {
 			t.Errorf("%q is taken for %+v, %v", reply, sts, err)
 		}
 	}
-	for _, reply := range []string{"", "1", "x 1 0", "1 1", "1 1 0\nidididid", "1 1 0\nidididid 1 - 0 1 1 1 1 1 1 box {"} {
-		if q, err := parseQueue(reply); err == nil {
-			t.Errorf("%q is taken for %+v", reply, q)
+	for _, reply := range []string{"", "x", "1\nidididid", "1\nidididid 1 - 0 1 1 1 1 1 1 - box {"} {
+		if es, err := parseBroken(reply); err == nil {
+			t.Errorf("%q is taken for %+v", reply, es)
+		}
+	}
+	for _, reply := range []string{"", "x", "1", "1\n", "1\nx", "1\n2 1\nab", "1\n2 1 9\nab", "1\n1 -1\nab", "1\n0\n", "1\n0 0"} {
+		if rs, err := parseQueues([]string{"a", "b"}, reply); err == nil {
+			t.Errorf("%q is taken for %+v", reply, rs)
+		}
+	}
+	for _, texts := range [][]string{
+		{"WRONGTYPE Operation against a key holding the wrong kind of value"}, {"s", "x"}, {"s", ""}, {"idididid", "1"},
+		{"idididid", "1 - 0 1 1 1 1 1 1 - box {}"}, {"s", "1 1 m 1 1 0 0 1 1 0 ", "idididid", "x"},
+	} {
+		if q, err := parseQueue("x", texts, 1); !driver.IsPermanent(err) {
+			t.Errorf("%q is taken for %+v, %v", texts, q, err)
 		}
 	}
 	for _, reply := range []string{"", "1", "x 0 v"} {

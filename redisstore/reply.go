@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -34,29 +35,23 @@ func (f *fields) int() int64 {
 	return n
 }
 
-// claimText is a claim as it stands at the end of the state of a queue that it
-// holds alone, see machine.lua: from the token spoken of, none yet, on.
-func claimText(c *driver.Claim, tail string) string {
-	b := make([]byte, 0, 256)
-	b = append(b, "0000000000000000"...)
-	const twelve = 1_000_000_000_000 // above driver.MaxTTL; its 1 makes way for the blank
-	b = strconv.AppendInt(b, twelve+queue.Micros(c.TTL), 10)
-	b[16] = ' '
-	b = append(append(b, ' '), c.ID...)
-	b = strconv.AppendInt(append(b, ' '), c.Units, 10)
-	b = strconv.AppendInt(append(b, ' '), c.Limit, 10)
+// claimArgs appends a claim as the scripts that enter it read it.
+func claimArgs(args []string, c *driver.Claim, box, owner string) []string {
+	over := ""
 	if c.Overtake {
-		b = append(b, " o- "...)
-	} else {
-		b = append(b, " - "...)
+		over = "o"
 	}
-	return string(append(b, tail...))
+	return append(args, c.ID, strconv.FormatInt(queue.Micros(c.TTL), 10), string(c.Kind),
+		strconv.FormatInt(c.Units, 10), strconv.FormatInt(c.Limit, 10), over, box, owner)
 }
+
+// markArg is an owner's mark as the scripts have it.
+func markArg(mark string) string { return cmp.Or(mark, "-") }
 
 // parseEntered is parseStatus for the reply to a request to enter, which may
 // also be a token alone: then so is the claim; or a *driver.LimitError:
 //
-//	l LIMIT TOO-MANY-UNITS
+//	l LIMIT TOO-MANY-UNITS KIND
 func parseEntered(reply string, sent time.Time, c *driver.Claim) (st driver.Status, err error) {
 	if limit, ok := strings.CutPrefix(reply, "l "); ok {
 		return st, parseLimit(limit, c)
@@ -78,7 +73,7 @@ func parseEntered(reply string, sent time.Time, c *driver.Claim) (st driver.Stat
 // parseAllEntered reads the reply to a request to enter several claims: as for
 // one, in a line each; or, with the number of the claim,
 //
-//	l NUMBER LIMIT TOO-MANY-UNITS
+//	l NUMBER LIMIT TOO-MANY-UNITS KIND
 func parseAllEntered(reply string, sent time.Time, cs []driver.Claim) ([]driver.Status, error) {
 	if limit, ok := strings.CutPrefix(reply, "l "); ok {
 		f := fields{rest: limit}
@@ -101,17 +96,29 @@ func parseAllEntered(reply string, sent time.Time, cs []driver.Claim) ([]driver.
 	return sts, nil
 }
 
-// parseLimit reads what is wrong with the limit of a claim.
+// parseLimit reads what is wrong with the kind or limit of a claim.
 func parseLimit(reply string, c *driver.Claim) error {
 	f := fields{rest: reply}
 	e := &driver.LimitError{Name: c.Name, Have: f.int(), Want: c.Limit}
 	if f.int() == 1 {
 		e.Units = c.Units
 	}
+	if kind := f.kind(); kind != c.Kind {
+		e.HaveKind, e.WantKind = kind, c.Kind
+	}
 	if f.bad {
 		return errReply(reply)
 	}
 	return e
+}
+
+// kind reads the kind of a queue.
+func (f *fields) kind() (k driver.Kind) {
+	text := f.word()
+	if text == "" || k.UnmarshalText([]byte(text)) != nil {
+		f.bad = true
+	}
+	return k
 }
 
 // parseStatus reads the status of a claim as the scripts write it: one of
@@ -135,7 +142,7 @@ func parseStatus(line string, sent time.Time, ttl time.Duration) (st driver.Stat
 	case "w":
 		st.State, st.Ahead = driver.Waiting, int(f.int())
 		now, again := f.int(), f.int()
-		if ttl > 0 {
+		if ttl > 0 && again != 0 {
 			st.Recheck = sent.Add(queue.Span(again-now) + time.Millisecond)
 		}
 		st.Blocker = f.entry(now)
@@ -155,39 +162,62 @@ func parseStatus(line string, sent time.Time, ttl time.Duration) (st driver.Stat
 	return st, nil
 }
 
-// entry reads a claim: its id, and what the machine packs.
-func (f *fields) entry(now int64) *driver.Entry {
-	if f.rest == "" {
-		return nil
+// parseRenewed is parseStatus for a line of the reply to a renewal, which may
+// also be
+//
+//	e ERROR
+func parseRenewed(line string, sent time.Time, ttl time.Duration) (driver.Status, error) {
+	if text, ok := strings.CutPrefix(line, "e "); ok {
+		return driver.Status{}, nameError(text)
 	}
-	c := queue.Claim{ID: f.word(), Units: f.int()}
-	c.Lingering = strings.Contains(f.word(), "l")
+	return parseStatus(line, sent, ttl)
+}
+
+// claim reads a claim: its id, and what the machine packs; and its place in the
+// order of arrival.
+func (f *fields) claim() (c queue.Claim, place int64) {
+	c = queue.Claim{ID: f.word(), Units: f.int()}
+	flags := f.word()
+	c.Lingering = strings.Contains(flags, "l")
+	c.Overtake = strings.Contains(flags, "o")
+	c.Alone = strings.Contains(flags, "a")
 	c.Used = f.int()
 	c.Expires = f.int() + f.int()
 	c.Granted, c.Token = f.int(), f.int()
-	f.int() // its place in the order of arrival
+	place = f.int()
 	c.Arrived = f.int()
+	if c.Mark = f.word(); c.Mark == "-" {
+		c.Mark = ""
+	}
 	c.Session = f.word()
 	if err := json.Unmarshal([]byte(f.rest), &c.Owner); err != nil {
 		f.bad = true
 	}
+	return c, place
+}
+
+func (f *fields) entry(now int64) *driver.Entry {
+	if f.rest == "" {
+		return nil
+	}
+	c, _ := f.claim()
 	e := c.Entry(now)
 	return &e
 }
 
-// parseQueue reads a line "NOW LIMIT DECLARED", then one for each claim.
-func parseQueue(reply string) (driver.Queue, error) {
+// parseBroken reads a line "NOW", then one for each claim.
+func parseBroken(reply string) (es []driver.Entry, err error) {
 	line, rest, _ := strings.Cut(reply, "\n")
 	f := fields{rest: line}
-	now, q := f.int(), driver.Queue{Limit: f.int(), Declared: f.int()}
+	now := f.int()
 	for !f.bad && rest != "" {
 		f.rest, rest, _ = strings.Cut(rest, "\n")
 		if e := f.entry(now); e != nil {
-			q.Claims = append(q.Claims, *e)
+			es = append(es, *e)
 		}
 	}
 	if f.bad {
-		return driver.Queue{}, errReply(reply)
+		return nil, errReply(reply)
 	}
-	return q, nil
+	return es, nil
 }

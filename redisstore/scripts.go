@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
@@ -21,22 +22,31 @@ var (
 	resizeScript   = compose("resize")
 	limitScript    = compose("limit")
 	askScript      = compose("ask")
+	breakScript    = compose("break")
+	adoptScript    = compose("adopt")
 	inspectScript  = compose("inspect")
 	loadScript     = compose("load")
 	swapScript     = compose("swap")
 )
 
-// never is the expiry of keys that stay: beyond every time that can be.
-const never = 8_000_000_000_000_000
+// Microseconds; see draw in machine.lua.
+const (
+	never = 8_000_000_000_000_000 // the expiry of keys that stay: beyond every time that can be
+	ahead = 1_000_000             // how much the mark of all tokens is moved ahead of the clock
+	back  = 2_000_000             // how far it is ahead only of a clock that was set back
+)
 
 func compose(name string) *Script {
 	body := part(name)
-	for _, shared := range []string{"vacant", "machine", "entering"} {
+	for _, shared := range []string{"head", "entering", "machine", "admitting", "frugal"} {
 		body = strings.Replace(body, "-- include "+shared+"\n", part(shared), 1)
 	}
 	body = strings.NewReplacer(
 		"SPARE", strconv.FormatInt(queue.Spare, 10),
 		"NEVER", strconv.FormatInt(never, 10),
+		"AHEAD", strconv.FormatInt(ahead, 10),
+		"BACK", strconv.FormatInt(back, 10),
+		"FRONT", strconv.Itoa(driver.Front),
 	).Replace(body)
 	return NewScript(part("clock") + body)
 }

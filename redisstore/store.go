@@ -9,20 +9,29 @@
 //
 // For a name N, with the default prefix:
 //
-//	pawl:{N}    hash: the queue and its claims
-//	pawl:{N}:q  zset: the waiting claims, while there are any
-//	pawl:{N}:r  hash: the record of that name
-//	pawl:{N}:w  set: who waits for the record to change
+//	pawl:{N}     hash: the queue and its claims, while there are any
+//	pawl:{N}:q   zset: the waiting claims, while there are any
+//	pawl:{N}:t   string: the last token, for two seconds after the last claim
+//	pawl:{N}:ID  string: that a claim has left whose request to enter had no
+//	             reply and may come late; for a minute
+//	pawl:{N}:r   hash: the record of that name
+//	pawl:{N}:w   set: who waits for the record to change
 //
-// All but records without a TTL, and queues whose limit SetLimit has changed,
-// vanish by themselves minutes after the last claim has. Each Store value listens to one channel, pawl:mailbox:ID.
+// and for all names
+//
+//	pawl:mark    string: a number that is greater than every token
+//
+// The mark, records without a TTL, and queues whose limit SetLimit has changed stay. All
+// else vanishes: two seconds after the last claim has left, or a minute after it
+// has run out. Each Store value listens to one channel, pawl:mailbox:ID.
 //
 // A user of the server needs these rights, and what the client needs for itself
 // (HELLO, PING, CLIENT):
 //
-//	~pawl:* &pawl:mailbox:* +evalsha +eval +time +hmget +hget +hgetall +hset
-//	+hdel +zadd +zrem +zrange +zrank +zcard +del +pexpireat +pexpire +persist
-//	+sadd +smembers +publish +subscribe +pubsub +scan
+//	~pawl:* &pawl:mailbox:* +evalsha +eval +time +get +mget +set +del +hmget
+//	+hget +hgetall +hset +hdel +hlen +hrandfield +zadd +zrem +zrange +zrank
+//	+zcard +pexpire +pexpireat +pttl +persist +sadd +sismember +smembers
+//	+publish +subscribe +pubsub +scan
 package redisstore
 
 import (
@@ -45,6 +54,7 @@ type Options struct {
 type Store struct {
 	conn   Conn
 	prefix string
+	mark   string // the key of the mark of all tokens
 	box    *mailbox
 	doubts doubts
 
@@ -64,6 +74,7 @@ func New(conn Conn, o *Options) (*Store, error) {
 		}
 		s.prefix = o.Prefix
 	}
+	s.mark = s.prefix + ":mark"
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.ctx = ctx
 	s.box = newMailbox(ctx, conn, s.prefix+":mailbox:"+driver.NewID()[:16]) // 80 bits
@@ -104,11 +115,14 @@ func (s *Store) run(ctx context.Context, sc *Script, keys, args []string) (strin
 	return "", classify(err)
 }
 
-// queueKey answers the key of the hash of a name. The scripts derive that of the
-// zset, which is on the same server since their names agree in braces.
+// queueKey returns the key of the hash of a name. The scripts derive the others
+// of the name from it.
 func (s *Store) queueKey(name string) string {
 	return s.prefix + ":{" + name + "}"
 }
+
+// keys are those that a script about one name is told.
+func (s *Store) keys(name string) []string { return []string{s.queueKey(name), s.mark} }
 
 // failed says what was tried on what.
 func failed(what, name string, err error) error {

@@ -14,8 +14,9 @@ import (
 )
 
 // rights are those that the documentation of redisstore asks for.
-const rights = "~pawl:* &pawl:mailbox:* +evalsha +eval +time +hmget +hget +hgetall +hset +hdel +zadd +zrem +zrange +zrank " +
-	"+zcard +del +pexpireat +pexpire +persist +sadd +smembers +publish +subscribe +pubsub +scan +hello +ping +client"
+const rights = "~pawl:* &pawl:mailbox:* +evalsha +eval +time +get +mget +set +del +hmget +hget +hgetall +hset +hdel +hlen " +
+	"+hrandfield +zadd +zrem +zrange +zrank +zcard +pexpire +pexpireat +pttl +persist +sadd +sismember +smembers +publish " +
+	"+subscribe +pubsub +scan +hello +ping +client"
 
 func TestRedisConformance(t *testing.T) {
 	r := servers.RunRedis(t, servers.RedisOptions{})

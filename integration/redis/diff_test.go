@@ -56,6 +56,7 @@ func TestRedisIsQueue(t *testing.T) {
 	run := 0
 	rapid.Check(t, func(t *rapid.T) {
 		run++
+		now += 10e6 // past all tokens of the last one
 		d := &diff{run: strconv.Itoa(run), other: stores[3], c: c, now: &now, told: make(map[int][]string)}
 		d.limit = rapid.SampledFrom([]int64{1, 1, 3}).Draw(t, "limit")
 		for i := range d.queues {
@@ -109,6 +110,8 @@ type diffQueue struct {
 	left  map[string]int64 // until when claims stay out that were not there when they left
 }
 
+var diffMarks = []string{"", "mark--of-a", "mark--of-b"}
+
 var diffIDs = []string{"claim--a", "claim--b", "claim--c", "claim--d", "claim--e", "claim--f"}
 
 func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, deaf int) {
@@ -118,20 +121,36 @@ func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, dea
 	id := rapid.SampledFrom(diffIDs).Draw(t, "id") + d.run
 	ttl := rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second}).Draw(t, "ttl")
 	used := int64(0)
-	if mine := q.model.Find(id); mine != nil && mine.Token != 0 && rapid.Bool().Draw(t, "uses") {
+	mine := q.model.Find(id)
+	if mine != nil && mine.Token != 0 && rapid.Bool().Draw(t, "uses") {
 		used = mine.Token + rapid.Int64Range(0, 100).Draw(t, "used")
+	}
+	if rapid.IntRange(0, 19).Draw(t, "odd") == 0 {
+		used = rapid.SampledFrom([]int64{1<<63 - 1, 1e16 + 1, 9e15, 5, -1, -1 << 63}).Draw(t, "odd used")
 	}
 	o := d.op(from, deaf)
 	sent := time.Now()
 	var want, got driver.Status
 	var wantErr, err error
 	ref := driver.Ref{Name: q.name, ID: id, TTL: ttl, Used: used}
-	what := rapid.SampledFrom([]string{"enter", "enter", "enter", "renew", "renew", "leave", "leave", "linger", "resize", "limit", "ask", "break", "inspect", "look"}).Draw(t, "op")
+	if mine != nil {
+		ref.Mark = mine.Mark
+	}
+	if rapid.IntRange(0, 5).Draw(t, "whose") == 0 {
+		ref.Mark = rapid.SampledFrom(diffMarks).Draw(t, "mark")
+	}
+	what := rapid.SampledFrom([]string{"enter", "enter", "enter", "renew", "renew", "leave", "leave", "linger", "resize", "limit", "adopt", "ask", "break", "inspect", "look"}).Draw(t, "op")
 	switch what {
 	case "enter":
 		c := d.claim(t, q, id, ttl)
 		c.Try = rapid.IntRange(0, 3).Draw(t, "try") == 0
-		if q.left[id] > *d.now { // and stays out: only a late request would enter it again
+		if q.left[id] > 0 && q.left[id] <= *d.now { // the server's own time has not passed
+			if err := d.c.Do(ctx, d.c.B().Del().Key("pawl:{"+q.name+"}:"+id).Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+			q.left[id] = 0
+		}
+		if q.left[id] > 0 { // and stays out: only a late request would enter it again
 			o.Look(&q.model)
 			got, err = s.Enter(ctx, c)
 			break
@@ -151,7 +170,7 @@ func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, dea
 		}
 		want.State = o.Leave(&q.model, ref)
 		got.State, err = s.Leave(ctx, ref)
-		if want.State == driver.Gone {
+		if q.model.Find(id) == nil && want.State == driver.Gone {
 			q.left[id] = *d.now + 60_000_000
 		}
 	case "resize":
@@ -164,8 +183,33 @@ func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, dea
 			was = rapid.SampledFrom([]int64{q.model.Limit, max(q.model.Declared, 1), d.limit + 2}).Draw(t, "was")
 			limit = rapid.SampledFrom([]int64{limit, limit, max(q.model.Declared, 1)}).Draw(t, "or back")
 		}
-		wantErr = o.SetLimit(&q.model, driver.KindSemaphore, was, limit)
-		err = s.SetLimit(ctx, q.name, driver.KindSemaphore, was, limit)
+		kind := d.kind(t, q)
+		wantErr = o.SetLimit(&q.model, kind, was, limit)
+		err = s.SetLimit(ctx, q.name, kind, was, limit)
+	case "adopt":
+		a := driver.Adoption{
+			Name: q.name, ID: id, Kind: d.kind(t, q), Units: 1, Token: 1, TTL: ttl,
+			Mark: rapid.SampledFrom(diffMarks[1:]).Draw(t, "new mark"), Owner: driver.Owner{Label: "heir"},
+		}
+		if mine != nil {
+			a.Units = mine.Units
+			if rapid.IntRange(0, 9).Draw(t, "other units") == 0 {
+				a.Units++
+			}
+			a.Token = max(1, max(mine.Token, mine.Used)+rapid.SampledFrom([]int64{0, 0, 0, 1, 50, -1}).Draw(t, "more"))
+			switch rapid.IntRange(0, 9).Draw(t, "far") {
+			case 0:
+				a.Token = mine.Token + queue.Spare
+			case 1:
+				a.Token = mine.Token + queue.Spare + 1
+			}
+		}
+		var st driver.State
+		st, wantErr = o.Adopt(&q.model, &a)
+		if wantErr == nil {
+			want = q.model.AdoptStatus(&a, st, *d.now, sent)
+		}
+		got, err = s.Adopt(ctx, a)
 	case "ask":
 		o.Ask(&q.model)
 		err = s.Ask(ctx, q.name)
@@ -179,22 +223,26 @@ func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, dea
 			broken, err = s.Break(ctx, q.name)
 			same(t, "broken", broken, list)
 		} else {
-			o.Look(&q.model)
 			var got driver.Queue
 			got, err = s.Inspect(ctx, q.name)
-			want := q.model.View(q.name, *d.now)
+			looked := q.model // to look changes nothing that is kept
+			looked.Claims = slices.Clone(looked.Claims)
+			(&queue.Op{Now: *d.now}).Look(&looked)
+			want := looked.View(q.name, *d.now)
 			same(t, "claims", got.Claims, want.Claims)
-			if q.model.InUse() && (got.Limit != want.Limit || got.Declared != want.Declared) {
-				t.Fatalf("limit %d, declared %d; want %d and %d", got.Limit, got.Declared, want.Limit, want.Declared)
+			if looked.InUse() && (got.Kind != want.Kind || got.Limit != want.Limit || got.Declared != want.Declared) {
+				t.Fatalf("%v, limit %d, declared %d; want %v, %d and %d", got.Kind, got.Limit, got.Declared, want.Kind, want.Limit, want.Declared)
 			}
 		}
 	case "look":
-		o.Look(&q.model)
-		if c := q.model.Find(id); c != nil && (!c.Holding() || c.Lingering) {
-			_, err = s.Inspect(ctx, q.name) // Wait would block
-			break
+		looked := q.model
+		looked.Claims = slices.Clone(looked.Claims)
+		d.op(from, deaf).Look(&looked)
+		if c := looked.Find(id); c != nil && c.Mark == ref.Mark && (!c.Holding() || c.Lingering) {
+			break // Wait would block
 		}
-		want = q.model.Status(id, q.model.State(driver.Ref{ID: id}), *d.now, time.Time{}, 0)
+		o.Look(&q.model)
+		want = q.model.Status(id, q.model.State(ref), *d.now, time.Time{}, 0)
 		got, err = d.other.Wait(ctx, ref)
 		// Who asks is not told in addition; Look does not know who asks.
 		o.Signals = slices.DeleteFunc(o.Signals, func(s queue.Signal) bool { return s.Kind == queue.Granted && s.Claim.ID == id })
@@ -212,7 +260,7 @@ func (d *diff) enterAll(t *rapid.T, from int, s *redisstore.Store, deaf int) {
 	var cs []driver.Claim
 	for _, q := range d.queues {
 		id := rapid.SampledFrom(diffIDs).Draw(t, "id") + d.run
-		for q.left[id] > *d.now { // see enter in step
+		for q.left[id] > 0 { // see enter in step
 			id = fmt.Sprint("claim--at-", *d.now)
 		}
 		cs = append(cs, d.claim(t, q, id, time.Second))
@@ -244,6 +292,14 @@ func (d *diff) op(from, deaf int) *queue.Op {
 	}
 }
 
+// kind draws one, mostly that of the queue.
+func (d *diff) kind(t *rapid.T, q *diffQueue) driver.Kind {
+	if q.model.InUse() && rapid.IntRange(0, 9).Draw(t, "same kind") > 0 {
+		return q.model.Kind
+	}
+	return rapid.SampledFrom([]driver.Kind{driver.KindMutex, driver.KindRW, driver.KindSemaphore, driver.KindElection, driver.KindParty}).Draw(t, "kind")
+}
+
 // claim draws one, mostly with a limit that is right.
 func (d *diff) claim(t *rapid.T, q *diffQueue, id string, ttl time.Duration) driver.Claim {
 	limit := d.limit
@@ -251,7 +307,7 @@ func (d *diff) claim(t *rapid.T, q *diffQueue, id string, ttl time.Duration) dri
 		limit = rapid.SampledFrom([]int64{q.model.Limit, q.model.Limit, cmp.Or(q.model.Declared, q.model.Limit)}).Draw(t, "limit")
 	}
 	c := driver.Claim{
-		Name: q.name, ID: id, Kind: driver.KindSemaphore, TTL: ttl, Limit: limit,
+		Name: q.name, ID: id, Kind: d.kind(t, q), TTL: ttl, Limit: limit,
 		Units:    rapid.Int64Range(1, limit).Draw(t, "units"),
 		Overtake: rapid.IntRange(0, 3).Draw(t, "overtake") == 0,
 		Owner:    driver.Owner{Label: "a \"\\ ü 'x'", Host: "h", PID: 7},
@@ -265,7 +321,7 @@ func (d *diff) claim(t *rapid.T, q *diffQueue, id string, ttl time.Duration) dri
 func sameError(t *rapid.T, what string, err, want error) {
 	l, ok := errors.AsType[*driver.LimitError](err)
 	w, _ := want.(*driver.LimitError)
-	if ok && w != nil && l.Have == w.Have && l.Want == w.Want && l.Units == w.Units {
+	if ok && w != nil && l.Have == w.Have && l.Want == w.Want && l.Units == w.Units && l.HaveKind == w.HaveKind && l.WantKind == w.WantKind {
 		return
 	}
 	if err != nil || want != nil {
@@ -290,7 +346,7 @@ func (d *diff) note(q *diffQueue, o *queue.Op, deaf int) {
 			text = fmt.Sprintf("g %s %d %d %d", sig.Claim.ID, sig.Claim.Token, q.waiting(), alone)
 		case queue.Wanted:
 			text = "w " + sig.Claim.ID
-		case queue.Broken:
+		case queue.Broken, queue.Adopted:
 			text = "b " + sig.Claim.ID
 		}
 		d.told[to] = append(d.told[to], text)
@@ -309,6 +365,9 @@ func (q *diffQueue) waiting() (n int) {
 func (d *diff) sameStatus(t *rapid.T, q *diffQueue, what string, got, want driver.Status) {
 	gb, wb := got.Blocker, want.Blocker
 	gr := got.Recheck
+	if gr.IsZero() != want.Recheck.IsZero() {
+		t.Fatalf("%s: looks again at %v, want %v", what, gr, want.Recheck)
+	}
 	if got.Deadline.IsZero() != want.Deadline.IsZero() {
 		t.Fatalf("%s: deadline %v, want %v", what, got.Deadline, want.Deadline)
 	}
@@ -355,23 +414,24 @@ func (d *diff) compare(t *rapid.T, q *diffQueue) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var state [10]int64 // last x limit used n o seq min b d
-	if s := h["s"]; len(h) > 0 {
-		f := strings.SplitN(s, " ", 11) // last x limit used n o seq min b d h
-		switch f[0] {
-		case "f": // last x
-			f = []string{f[1], f[2] + "000000", "0", "0", "0", "0", "0", "0", "0", "0"}
-		case "h": // last x at spoke ttl id units limit flags tail
-			if f[7] == f[8] {
-				f[9] = strings.Replace(f[9], "-", "a-", 1)
-			}
-			h[f[6]] = strings.Join([]string{f[7], f[9], f[4], f[3], f[5], f[1], f[1], "0", f[1], f[10]}, " ")
-			f = []string{f[1], f[2] + "000000", f[8], f[7], "0", "0", "0", "0", "0", "0"}
+	token, err := d.c.Do(ctx, d.c.B().Get().Key(key+":t").Build()).ToString()
+	if err != nil && !client.IsRedisNil(err) {
+		t.Fatal(err)
+	}
+	if !q.model.InUse() {
+		if last, _ := strconv.ParseInt(token, 10, 64); len(h)+len(waits) > 0 || last != q.model.Last {
+			t.Fatalf("kept: %v, %v, token %q; want last %d alone", h, waits, token, q.model.Last)
 		}
-		for i := range state {
-			if state[i], err = strconv.ParseInt(f[i], 10, 64); err != nil {
-				t.Fatalf("kept: %v: %v", h, err)
-			}
+		return
+	}
+	var state [10]int64 // last x limit used n o seq min d
+	f := strings.SplitN(h["s"], " ", 11)
+	if len(f) < 11 || f[2] != string(q.model.Kind) {
+		t.Fatalf("kept: %v, want kind %v", h, q.model.Kind)
+	}
+	for i, text := range slices.Concat(f[:2], f[3:10]) {
+		if state[i], err = strconv.ParseInt(text, 10, 64); err != nil {
+			t.Fatalf("kept: %v: %v", h, err)
 		}
 	}
 	type kept struct {
@@ -380,15 +440,15 @@ func (d *diff) compare(t *rapid.T, q *diffQueue) {
 	}
 	var have []kept
 	for id, text := range h {
-		if len(id) < 8 || strings.HasPrefix(text, "left ") {
+		if len(id) < 8 {
 			continue
 		}
-		f := strings.SplitN(text, " ", 11)
+		f := strings.SplitN(text, " ", 12)
 		n := make([]int64, len(f))
 		for i := range f {
 			n[i], _ = strconv.ParseInt(f[i], 10, 64)
 		}
-		have = append(have, kept{n[7], fmt.Sprintf("%s %d %d %d %d %d %d %s", id, n[3]+n[4], n[2], n[5], n[6], n[0], n[8], f[1])})
+		have = append(have, kept{n[7], fmt.Sprintf("%s %d %d %d %d %d %d %s %s", id, n[3]+n[4], n[2], n[5], n[6], n[0], n[8], f[1], f[9])})
 	}
 	sort.Slice(have, func(i, k int) bool { return have[i].seq < have[k].seq })
 	var got, want, wantWaits []string
@@ -409,7 +469,7 @@ func (d *diff) compare(t *rapid.T, q *diffQueue) {
 		if c.Lingering {
 			flags += "l"
 		}
-		want = append(want, fmt.Sprintf("%s %d %d %d %d %d %d %s-", c.ID, c.Expires, c.Used, c.Granted, c.Token, c.Units, c.Arrived, flags))
+		want = append(want, fmt.Sprintf("%s %d %d %d %d %d %d %s- %s", c.ID, c.Expires, c.Used, c.Granted, c.Token, c.Units, c.Arrived, flags, cmp.Or(c.Mark, "-")))
 		if c.Holding() {
 			used += c.Units
 		} else {
@@ -425,23 +485,18 @@ func (d *diff) compare(t *rapid.T, q *diffQueue) {
 	if !slices.Equal(got, want) || !slices.Equal(waits, wantWaits) {
 		t.Fatalf("kept:\n%q\n%q, want\n%q\n%q", got, waits, want, wantWaits)
 	}
-	if state[0] != q.model.Last || state[3] != used || state[4] != int64(len(wantWaits)) || state[5] != over || state[9] != q.model.Declared {
+	if state[0] != q.model.Last || state[3] != used || state[4] != int64(len(wantWaits)) || state[5] != over || state[8] != q.model.Declared {
 		t.Fatalf("kept: %v, want last %d, used %d, n %d, o %d, d %d", h, q.model.Last, used, len(wantWaits), over, q.model.Declared)
 	}
-	if len(h) > 0 {
-		left, err := d.c.Do(ctx, d.c.B().Pttl().Key(key).Build()).AsInt64()
-		if err != nil || (left < 0) != (q.model.Declared != 0) {
-			t.Fatalf("kept: %v for %d ms, %v; for ever is right only while SetLimit has declared another limit, now %d", h, left, err, q.model.Declared)
-		}
+	left, err := d.c.Do(ctx, d.c.B().Pttl().Key(key).Build()).AsInt64()
+	if err != nil || (left < 0) != (q.model.Declared != 0) {
+		t.Fatalf("kept: %v for %d ms, %v; for ever is right only while SetLimit has declared another limit, now %d", h, left, err, q.model.Declared)
 	}
 	if len(want) == 0 && (state[6] != 0 || state[7] != 0) {
 		t.Fatalf("kept: %v, but the queue is empty", h)
 	}
-	if q.model.Declared != 0 && state[2] != q.model.Limit {
-		t.Fatalf("kept: %v, want limit %d", h, q.model.Limit)
-	}
-	if len(want) > 0 && (state[2] != q.model.Limit || state[7] > first || state[1] < first+queue.Keep) {
-		t.Fatalf("kept: %v, want limit %d, min up to %d, x a minute more", h, q.model.Limit, first)
+	if state[2] != q.model.Limit || len(want) > 0 && (state[7] > first || state[1] < first+2e6) {
+		t.Fatalf("kept: %v, want limit %d, min up to %d, x two seconds more", h, q.model.Limit, first)
 	}
 }
 

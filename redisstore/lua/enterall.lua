@@ -1,32 +1,31 @@
--- KEYS hash, for each name; ARGV claim, for each, as in enter.
+-- KEYS hash, for each name, M; ARGV claim, for each.
 -- The reply is a line for each, as in enter; or one, "l", the number of the claim
--- whose limit is not right, and then as in a status.
+-- whose kind or limit is not right, and then as in a status.
 
--- include vacant
+-- include head
+-- include entering
 
 local out, states, free = {}, {}, true
-for i = 1, #KEYS do
-  states[i] = call('HGET', KEYS[i], 's')
-  free = free and vacant(states[i], ARGV[i])
+for i = 1, #KEYS - 1 do
+  states[i] = redis.call('HGET', KEYS[i], 's')
+  free = free and not states[i] and vacant(KEYS[i], 8 * i - 7)
 end
 if free then
-  for i = 1, #KEYS do
-    occupy(KEYS[i], states[i], ARGV[i])
+  for i = 1, #KEYS - 1 do
+    occupy(KEYS[i], 8 * i - 7)
     out[i] = stamp
   end
   return table.concat(out, '\n')
 end
 
-local now = t[1] * 1000000 + t[2]
-
 -- include machine
--- include entering
+-- include admitting
 
 -- Claims that are there are renewed in any case; the others are looked at first,
 -- and entered if all of them can hold.
 local claims, all = {}, true
-for i = 1, #KEYS do
-  local c = read(ARGV[i])
+for i = 1, #KEYS - 1 do
+  local c = read(8 * i - 7)
   load(KEYS[i], c.id, states[i])
   advance()
   out[i] = again(c)
@@ -45,7 +44,7 @@ for i = 1, #KEYS do
   done()
 end
 if all then
-  for i = 1, #KEYS do
+  for i = 1, #KEYS - 1 do
     local c = claims[i]
     if c then
       load(KEYS[i], c.id, redis.call('HGET', KEYS[i], 's'))

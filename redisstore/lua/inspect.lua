@@ -1,27 +1,13 @@
--- KEYS hash; ARGV '' or 'break'
-
-local now = t[1] * 1000000 + t[2]
-
--- include machine
-
-load(KEYS[1], '', redis.call('HGET', KEYS[1], 's'))
-advance()
-local changed = dirty
-if used + n + d == 0 then return done(num(now) .. ' 0 0') end
-local out = {num(now) .. ' ' .. num(limit) .. ' ' .. num(d)}
-for _, c in ipairs((scan())) do
-  if ARGV[1] == '' then
-    out[#out + 1] = c.id .. ' ' .. c.text
-  elseif c.held then
-    out[#out + 1] = c.id .. ' ' .. c.text
-    retire(c, c.exp) -- until it is told, or its time is up, it may use tokens
-    remove(c)
-    tell(c, 'b ' .. c.id)
-  end
+-- KEYS hash, for each name; nothing is written, and nothing understood: that is
+-- left to who asks, so that it costs others little. The reply is the time, then for
+-- each name a line with the number of texts, and with the length of each of them,
+-- and the texts: names and values of the fields; or one text, and why there are none.
+local out = {t[1] .. string.sub('00000' .. t[2], -6)}
+for i = 1, #KEYS do
+  local all = redis.pcall('HGETALL', KEYS[i])
+  if all.err then all = {all.err} end
+  local sizes = {#all}
+  for k = 1, #all do sizes[k + 1] = #all[k] end
+  out[#out + 1] = table.concat(sizes, ' ') .. '\n' .. table.concat(all)
 end
-if ARGV[1] == '' then
-  dirty = changed -- scan has found nothing that advance had not
-else
-  grant()
-end
-return done(table.concat(out, '\n'))
+return table.concat(out, '\n')

@@ -1,21 +1,22 @@
--- KEYS hash; ARGV was, limit: numbers as texts
+-- KEYS hash M; ARGV kind was limit
 
-local now = t[1] * 1000000 + t[2]
-
+-- include head
 -- include machine
+-- include frugal
 
-local was, new = tonumber(ARGV[1]), tonumber(ARGV[2])
+local was, new = tonumber(ARGV[2]), tonumber(ARGV[3])
 load(KEYS[1], '', redis.call('HGET', KEYS[1], 's'))
 advance()
 if used + n + d == 0 then
   if was == new then return done('o') end
-  limit = was
+  kind, limit = ARGV[1], was
 end
-if was ~= limit and was ~= d then return done('l ' .. num(limit)) end
+if ARGV[1] ~= kind or was ~= limit and was ~= d then return done('l ' .. num(limit) .. ' 0 ' .. kind) end
 local ends = now
-for _, c in ipairs((scan())) do
-  ends = math.max(ends, c.exp)
+for _, k in ipairs((scan())) do
+  ends = math.max(ends, k.exp)
   -- Others may be granted beside it while it uses its spare tokens.
+  local c = parse(k.id, k.text)
   if c.alone then last = math.max(last, c.token + SPARE) end
 end
 if d == 0 then d = limit end
@@ -26,7 +27,7 @@ if d == new then
 else
   x = NEVER
   redis.call('PERSIST', K)
-  if n > 0 then redis.call('PEXPIREAT', Q, x / 1000) end
+  if n > 0 then redis.call('PERSIST', Q) end
 end
 grant()
 return done('o')

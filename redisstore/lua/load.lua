@@ -9,7 +9,8 @@ elseif m[2] ~= '0' then
   left = m[2] - now
   if left <= 0 then m[1], m[3], left = '0', false, 0 end
 end
-if ARGV[2] == m[1] then
+-- Who looks again and again need not write each time.
+if ARGV[2] == m[1] and (redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 0 or redis.call('PTTL', KEYS[2]) < 30000) then
   redis.call('SADD', KEYS[2], ARGV[1])
   redis.call('PEXPIRE', KEYS[2], 60000)
 end

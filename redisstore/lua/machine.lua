@@ -1,83 +1,60 @@
 -- The rules of package queue (internal/queue), on one name at a time.
 --
--- The hash K holds the state of the queue in the field s, and every claim in a
--- field named after its id, which has 8 characters or more; or, which costs less,
--- one claim that is alone in s. The zset Q holds the ids of waiting claims in
--- order of arrival; it exists only while somebody waits. The claims are the
--- truth: scan makes the rest of s and Q anew from them. A field named after an id
--- may also be the mark of a claim that must not enter any more, see bar.
+-- While a queue is in use the hash K has its state in the field s, and each claim
+-- in a field named after its id, which has 8 characters or more. The zset Q has
+-- the ids of waiting claims in order of arrival; it exists only while somebody
+-- waits. The claims are the truth: scan makes the rest of s and Q anew from them.
+-- When the queue is in use no more, the hash goes, and the string K:t keeps the
+-- highest token for two seconds; see draw. The string K:ID is the mark of a claim
+-- that must not enter any more; see bar.
 -- Times are microseconds of the server's clock.
+--
+--   s      LAST X KIND LIMIT USED N O SEQ MIN D H
+--   claim  UNITS FLAGS SPOKE AT TTL GRANTED TOKEN SEQ ARRIVED MARK BOX OWNER
 local K, Q, id           -- the name at hand, and the caller's claim
--- The field s is one of
---
---   f LAST X                                                   empty
---   h LAST X AT SPOKE TTL ID UNITS LIMIT FLAGS BOX OWNER       one claim, which holds
---   LAST X LIMIT USED N O SEQ MIN B D H                        any
---
--- The first two let enter and leave cut what they need instead of parsing: in
--- them X is in seconds and has 10 digits, TTL has 12, and LAST, AT and SPOKE have
--- 16. There are no marks then, the limit is the one that was asked for, and LAST
--- is the claim's token and, since it was granted at once, the time of its arrival
--- and grant.
 local last               -- as in package queue
-local x                  -- when the keys run out: whole seconds, NEVER while d is not 0
-local limit              -- as in package queue
-local d                  -- as Declared in package queue
+local x                  -- when the keys run out: NEVER while d is not 0
+local kind, limit        -- as in package queue
 local used, n, o         -- units held, claims that wait, of those with overtake
 local seq                -- of the latest arrival
 local min                -- no claim runs out before this; too low is right, too
-local b                  -- when the first mark may go; 0 if there are none
+local d                  -- as Declared in package queue
 local h                  -- a claim that holds, or held, or nothing
-local sole, soletext     -- the claim in s, in its usual form, until it is put into a field of its own
 local dirty, post        -- unsaved; messages to send
 local mine               -- the caller's claim, if it was granted just now
+local ceiling            -- the value of M, once read; see draw
 local grant
 
--- %d is twice as fast, but right only where a C long has 64 bits.
-local wide = string.format('%d', 2 ^ 52) == '4503599627370496'
-local function num(v) return string.format(wide and '%d' or '%.0f', v) end
-local function digits16(v) return v >= 1e15 and v < 1e16 end
-local stamp = t[1] .. string.sub('00000' .. t[2], -6) -- now, as text
+local function unreadable(what) error('pawl: cannot read ' .. what .. ' of ' .. K) end
 
 -- load takes up a queue; s is that field.
 local function load(k, claim, s)
-  K, Q, id, dirty, post, mine, sole, soletext = k, k .. ':q', claim, false, {}, nil, nil, nil
-  limit, used, n, o, seq, min, b, d, h = 0, 0, 0, 0, 0, 0, 0, 0, ''
-  local kind = s and string.sub(s, 1, 2) or 'f '
-  if kind == 'f ' then
-    last, x = string.match(s or 'f 0 0', '^f (%d+) (%d+)$')
-  elseif kind == 'h ' then
-    local at, spoke, ttl, flags, tail
-    last, x, at, spoke, ttl, sole, used, limit, flags, tail = string.match(s,
-      '^h (%d+) (%d+) (%d+) 0*(%d+) 0*(%d+) (%S+) (%d+) (%d+) (%S+) (.*)$')
-    if last and used == limit then flags = string.gsub(flags, '%-', 'a-') end
-    soletext = last and used .. ' ' .. flags .. ' ' .. spoke .. ' ' .. at .. ' ' .. ttl .. ' '
-      .. last .. ' ' .. last .. ' 0 ' .. last .. ' ' .. tail
+  K, Q, id, dirty, post, mine = k, k .. ':q', claim, false, {}, nil
+  if s then
+    last, x, kind, limit, used, n, o, seq, min, d, h = string.match(s,
+      '^(%d+) (%d+) (%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*)$')
+    last, x, limit, used, n, o = tonumber(last), tonumber(x), tonumber(limit), tonumber(used), tonumber(n), tonumber(o)
+    seq, min, d = tonumber(seq), tonumber(min), tonumber(d)
   else
-    last, x, limit, used, n, o, seq, min, b, d, h = string.match(s,
-      '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*)$')
+    last = tonumber(redis.call('GET', K .. ':t') or 0)
+    x, kind, limit, used, n, o, seq, min, d, h = 0, '-', 0, 0, 0, 0, 0, 0, 0, ''
   end
-  if not last then error('pawl: cannot read the state of ' .. K) end
-  last, x = tonumber(last), (kind == 'f ' or kind == 'h ') and x * 1000000 or tonumber(x)
-  limit, used, n, o = tonumber(limit), tonumber(used), tonumber(n), tonumber(o)
-  seq, min, b, d = tonumber(seq), tonumber(min), tonumber(b), tonumber(d)
+  if not last then unreadable('the state') end
 end
 
 -- done saves, and only then tells: what a script has written stays written
 -- when a later command of it fails.
 local function done(reply)
-  if dirty then
-    if used + n == 0 then seq, min, h = 0, 0, '' end
-    if soletext then redis.call('HSET', K, sole, soletext) end
-    local s
-    if used + n + b + d == 0 and digits16(last) and digits16(x) then
-      s = 'f ' .. num(last) .. ' ' .. num(x / 1000000)
-    else
-      s = string.format(wide and '%d %d %d %d %d %d %d %d %d %d %s'
-        or '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s', last, x, limit, used, n, o, seq, min, b, d, h)
-    end
-    redis.call('HSET', K, 's', s)
+  if dirty and used + n == 0 then seq, min, h = 0, 0, '' end
+  if dirty and used + n + d > 0 then
+    redis.call('HSET', K, 's', string.format(wide and '%d %d %s %d %d %d %d %d %d %d %s'
+      or '%.0f %.0f %s %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s', last, x, kind, limit, used, n, o, seq, min, d, h))
+  elseif dirty then
+    redis.call('DEL', K)
+    redis.call('SET', K .. ':t', num(last), 'PX', 2000 + math.ceil(math.max(0, last - now) / 1000))
+    x = 0
   end
+  dirty = false
   for i = 1, #post do
     local c, text = post[i][1], post[i][2]
     if text == 'g' then
@@ -85,6 +62,7 @@ local function done(reply)
     end
     redis.pcall('PUBLISH', c.box, text)
   end
+  post = {}
   return reply
 end
 
@@ -96,22 +74,23 @@ end
 -- lingers; then a hyphen), the highest token
 -- its owner spoke of, the time of its last renewal and the span it lives from
 -- then on, time and token of its grant (0 while it waits), its place in the
--- order of arrival, time of arrival, mailbox, owner in JSON. Times and tokens
--- stay texts here as well: numbers that long are not printed as such.
+-- order of arrival, time of arrival, the owner's mark or a hyphen, mailbox, owner
+-- in JSON. Times and tokens stay texts here as well: numbers that long are not
+-- printed as such.
 local function parse(cid, s)
-  local un, f, u, at, ttl, g, t, sq, a, box, owner = string.match(s,
-    '^(%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  local un, f, u, at, ttl, g, t, sq, a, mark, box, owner = string.match(s,
+    '^(%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
   -- To take it for nothing could give its lock to another.
-  if not un then error('pawl: cannot read claim ' .. cid .. ' in ' .. K) end
+  if not un then unreadable('claim ' .. cid) end
   return {id = cid, text = s, units = un + 0, spoke = u, at = at, ttl = ttl, exp = at + ttl,
-    held = g ~= '0', granted = g, token = t, seq = sq, arrived = a, box = box, owner = owner,
+    held = g ~= '0', granted = g, token = t, seq = sq, arrived = a, mark = mark, box = box, owner = owner,
     over = string.find(f, 'o', 1, true) ~= nil, alone = string.find(f, 'a', 1, true) ~= nil, linger = string.find(f, 'l', 1, true) ~= nil}
 end
 
 local function pack(c)
   local flags = (c.over and 'o' or '') .. (c.alone and 'a' or '') .. (c.linger and 'l' or '') .. '-'
   return c.units .. ' ' .. flags .. ' ' .. c.spoke .. ' ' .. c.at .. ' ' .. c.ttl .. ' ' .. c.granted .. ' '
-    .. c.token .. ' ' .. c.seq .. ' ' .. c.arrived .. ' ' .. c.box .. ' ' .. c.owner
+    .. c.token .. ' ' .. c.seq .. ' ' .. c.arrived .. ' ' .. c.mark .. ' ' .. c.box .. ' ' .. c.owner
 end
 
 -- span lets c live for ttl, a text, from now.
@@ -124,30 +103,34 @@ local function renew(c, ttl)
   if now + ttl > c.exp then span(c, ttl) end
 end
 
--- speak notes a token, a text, that the owner of c spoke of.
+-- speak notes a token, a text, that the owner of c, which holds, says was used.
 local function speak(c, token)
-  if token + 0 > c.spoke + 0 then c.spoke = token end
+  local v = math.min(tonumber(token), c.token + SPARE)
+  if v > c.spoke + 0 then c.spoke = num(v) end
 end
 
-local function put(c)
-  redis.call('HSET', K, c.id, pack(c))
-  if c.id == sole then soletext, dirty = nil, true end
-end
-
-local function marked(s) return string.sub(s, 1, 5) == 'left ' end
+local function put(c) redis.call('HSET', K, c.id, pack(c)) end
 
 local function find(cid)
-  local s = cid == sole and soletext or redis.call('HGET', K, cid)
-  return s and not marked(s) and parse(cid, s) or nil
+  local s = redis.call('HGET', K, cid)
+  return s and parse(cid, s)
 end
 
--- keep lets the keys outlive that time, and the last token, by a minute.
+-- owned finds the claim if its owner bears that mark: to all others it is not
+-- there, and neither is one that lingers, which has no owner.
+local function owned(cid, mark)
+  local c = find(cid)
+  return c and c.mark == mark and not c.linger and c
+end
+
+-- keep lets the keys outlive that time, and the last token, by two seconds, or by
+-- up to a minute more, so that not every renewal moves their expiry.
 local function keep(time)
-  local need = math.max(last, time) + 60000000
+  local need = math.max(last, time) + 2000000
   if x < need then
-    x, dirty = math.floor(need / 1000000 + 60) * 1000000, true
-    redis.call('PEXPIREAT', K, math.ceil(x / 1000))
-    if n > 0 then redis.call('PEXPIREAT', Q, math.ceil(x / 1000)) end
+    x, dirty = need + 60000000, true
+    redis.call('PEXPIRE', K, math.ceil((x - now) / 1000))
+    if n > 0 then redis.call('PEXPIRE', Q, math.ceil((x - now) / 1000)) end
   end
 end
 
@@ -157,10 +140,34 @@ local function live(c)
   keep(c.exp)
 end
 
+-- draw is R3, also when the server's clock is set back after nothing is known of
+-- the name any more.
+--
+-- Invariant: M, one for all names, is greater than every token that was drawn, and
+-- than the spare ones after it. It is written when the clock comes near it, and
+-- is a second ahead of it then.
+--
+-- A name that has no last was last used at a token L, and left alone until the
+-- clock showed L and two seconds. If any token of any name was drawn since, M has
+-- passed L and two seconds, so either the clock now shows more than L, or M is
+-- more than two seconds ahead of it. That never happens by itself: the clock was
+-- set back, and tokens come from M until it has passed M. There are no spare ones
+-- then, for M must not run away from the clock. A name that has its last needs no
+-- clock at all.
+--
+-- What remains: a clock that is set back by as long as nobody has drawn anything
+-- (more than two seconds), to within two seconds. And when M itself is lost (all
+-- data is, or an operator deletes it) together with last, the clock alone decides.
 local function draw(c)
-  last = math.max(last + 1, now)
+  if not ceiling then ceiling = height(redis.pcall('GET', M)) end
+  local back = ceiling - now > BACK
+  last = math.max(last + 1, back and ceiling or now)
+  c.alone = c.units == limit and not back
+  if last + (back and 0 or SPARE) >= ceiling then
+    ceiling = last + (back and 1 or AHEAD)
+    redis.call('SET', M, num(ceiling))
+  end
   c.token, c.granted, c.spoke, c.held = last == now and stamp or num(last), stamp, '0', true
-  c.alone = c.units == limit
 end
 
 -- bound is the highest token that the owner of c may have used by that time.
@@ -179,7 +186,7 @@ end
 local function remove(c)
   redis.call('HDEL', K, c.id)
   dirty = true
-  if c.id == sole then soletext = nil end
+  if c.id == h then h = '' end
   if c.held then
     used = used - c.units
   else
@@ -189,41 +196,37 @@ local function remove(c)
   end
 end
 
--- scan is R1: it answers the claims that have not run out in order of arrival,
--- and how many have.
+-- scan is R1: it returns the claims that have not run out, and how many have. Of
+-- each claim it reads what decides. Of all that is done in one step this takes
+-- longest: some 5 µs for each claim.
 local function scan()
   local all, kept, gone = redis.call('HGETALL', K), {}, {}
-  if soletext then all[#all + 1], all[#all + 2] = sole, soletext end
-  used, n, o, min, b, dirty = 0, 0, 0, 0, 0, true
+  used, n, o, min, dirty = 0, 0, 0, 0, true
   for i = 1, #all, 2 do
-    if #all[i] > 7 and marked(all[i + 1]) then
-      local till = tonumber(string.sub(all[i + 1], 6)) or 0
-      if till <= now then
-        redis.call('HDEL', K, all[i])
-      elseif b == 0 or till < b then
-        b = till
-      end
-    elseif #all[i] > 7 then
-      local c = parse(all[i], all[i + 1])
-      if c.exp <= now then
-        retire(c, c.exp)
+    if #all[i] > 7 then
+      local un, f, at, ttl, g, sq = string.match(all[i + 1], '^(%d+) (%S+) %d+ (%d+) (%d+) (%d+) %d+ (%d+) %d+ %S+ %S+ .*$')
+      if not un then unreadable('claim ' .. all[i]) end
+      local exp, held, over = at + ttl, g ~= '0', string.byte(f) == 111 -- o
+      if exp <= now then
+        local c = parse(all[i], all[i + 1])
+        retire(c, exp)
         gone[#gone + 1] = c
       else
-        kept[#kept + 1] = c
-        if c.held then
-          used = used + c.units
+        un = un + 0
+        kept[#kept + 1] = {id = all[i], text = all[i + 1], units = un, exp = exp, held = held, seq = sq + 0}
+        if held then
+          used = used + un
         else
           n = n + 1
-          if c.over then o = o + 1 end
+          if over then o = o + 1 end
         end
-        if min == 0 or c.exp < min then min = c.exp end
+        if min == 0 or exp < min then min = exp end
       end
     end
   end
-  table.sort(kept, function(a, b) return a.seq + 0 < b.seq + 0 end)
   for i = 1, #gone do
     redis.call('HDEL', K, gone[i].id)
-    if gone[i].id == sole then soletext = nil end
+    if gone[i].id == h then h = '' end
     if not gone[i].held then redis.call('ZREM', Q, gone[i].id) end
   end
   if redis.call('ZCARD', Q) ~= n then -- the server has evicted one of the keys
@@ -231,21 +234,14 @@ local function scan()
     for i = 1, #kept do
       if not kept[i].held then redis.call('ZADD', Q, kept[i].seq, kept[i].id) end
     end
-    redis.call('PEXPIREAT', Q, math.ceil(x / 1000))
+    if d == 0 then redis.call('PEXPIRE', Q, math.ceil((x - now) / 1000)) end
   end
   return kept, #gone
 end
 
 -- bar keeps the caller's claim out of the queue for a minute: it has left, but
 -- a request that enters it may still be under way, on another connection.
-local function bar()
-  if b > 0 and now >= b then scan() end
-  local till = now + 60000000
-  redis.call('HSET', K, id, 'left ' .. num(till))
-  if b == 0 then b = till end
-  dirty = true
-  keep(now)
-end
+local function bar() redis.call('SET', K .. ':' .. id, '', 'PX', 60000) end
 
 -- advance is R1, and R2 for what R1 has freed.
 local function advance()
@@ -328,47 +324,68 @@ function grant()
   end
 end
 
--- blocker answers id and text of a claim other than the caller's that holds.
+local function holds(text)
+  local granted = text and string.match(text, '^%d+ %S+ %d+ %d+ %d+ (%d+) ')
+  return granted and granted ~= '0'
+end
+
+-- some returns ids and texts of claims, among others: of all, or of 64 where
+-- there are many. A queue's crowd shall not make each operation on it slow.
+local function some()
+  if redis.call('HLEN', K) > 128 then return redis.call('HRANDFIELD', K, 64, 'WITHVALUES') end
+  return redis.call('HGETALL', K)
+end
+
+-- blocker returns id and text of a claim other than the caller's that holds.
 local function blocker()
   if used == 0 then return '' end
-  local s = h ~= '' and h ~= id and redis.call('HGET', K, h) -- never the sole claim
-  local granted = s and not marked(s) and string.match(s, '^%d+ %S+ %d+ %d+ %d+ (%d+) ')
-  if granted and granted ~= '0' then return h .. ' ' .. s end
-  local best
-  for _, k in ipairs((scan())) do
-    if k.held and k.id ~= id and (not best or k.exp < best.exp) then best = k end
+  local s = h ~= '' and h ~= id and redis.call('HGET', K, h)
+  if holds(s) then return h .. ' ' .. s end
+  local list = some()
+  for i = 1, #list, 2 do
+    if #list[i] > 7 and list[i] ~= id and holds(list[i + 1]) then
+      if h ~= id then h, dirty = list[i], true end
+      return list[i] .. ' ' .. list[i + 1]
+    end
   end
-  h, dirty = best and best.id or '', true
-  return best and best.id .. ' ' .. best.text or ''
+  for _, k in ipairs((scan())) do
+    if k.held and k.id ~= id then
+      h = k.id
+      return k.id .. ' ' .. k.text
+    end
+  end
+  return ''
 end
 
 -- stands says what is in the way, and when something may have run out.
-local function stands()
-  local who = blocker() -- may correct min
-  return stamp .. ' ' .. num(math.max(now, min)) .. ' ' .. who
+local function stands(soon)
+  return stamp .. ' ' .. (soon and num(math.max(now, min)) or '0') .. ' ' .. blocker()
 end
 
--- status answers how c stands, the caller's claim or nil; ahead is the number of
--- those that wait before it, if known.
-local function status(c, ahead)
+-- status returns how c stands, the caller's claim or nil.
+local function status(c)
   if not c then return 'g' end
   if c.held then
     return 'h ' .. c.token .. ' ' .. n .. ' ' .. (c.alone and 1 or 0)
   end
-  ahead = ahead or redis.call('ZRANK', Q, id)
+  local ahead = redis.call('ZRANK', Q, id)
   if not ahead then
     scan()
     ahead = redis.call('ZRANK', Q, id)
   end
-  return 'w ' .. ahead .. ' ' .. stands()
+  return 'w ' .. ahead .. ' ' .. stands(ahead < FRONT)
 end
 
--- want tells the holders that they are wanted.
+-- want tells the holders that they are wanted: of many, some.
 local function want()
-  for _, k in ipairs((scan())) do
-    if k.held then
-      h = k.id
-      if not k.linger then tell(k, 'w ' .. k.id) end
-    end
+  local s = h ~= '' and redis.call('HGET', K, h)
+  local list, holders = {h, s}, {}
+  if not holds(s) or string.match(s, '^%d+') + 0 ~= used then list = some() end
+  for i = 1, #list, 2 do
+    if #list[i] > 7 and holds(list[i + 1]) then holders[#holders + 1] = parse(list[i], list[i + 1]) end
+  end
+  table.sort(holders, function(a, b) return a.seq + 0 < b.seq + 0 end)
+  for _, k in ipairs(holders) do
+    if not k.linger then tell(k, 'w ' .. k.id) end
   end
 end

@@ -1,66 +1,46 @@
--- KEYS hash, for each claim; ARGV mailbox, then id ttl used for each.
--- A ttl of 0 looks and renews nothing.
-local box, out, rest, zeros = ARGV[1], {}, {}, '0000000000000000'
+-- KEYS hash, for each claim, M; ARGV mailbox, then id ttl used mark for each.
+-- A ttl of 0 looks and renews nothing. The reply is a line for each: a status, or
+-- e and why this claim's name cannot be read, which concerns no other.
 
-local now = t[1] * 1000000 + t[2]
-local stamp = t[1] .. string.sub('00000' .. t[2], -6)
-
--- It holds, and nothing can have run out: nobody else is concerned.
-for i = 1, #KEYS do
-  local key, a = KEYS[i], 3 * i - 1
-  local m = redis.call('HMGET', key, 's', ARGV[a])
-  local easy = not m[1] and not m[2]
-  out[i] = 'g'
-  if m[1] then
-    local sole, x, n, min, un, limit, f, u, at, ttl, g, token, tail
-    local single, alone = string.byte(m[1]) == 104 -- h
-    if single then
-      n, min = '0', 0
-      token, x, at, u, ttl, sole, un, limit, tail = string.match(m[1],
-        '^h (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) o?%- (.*)$')
-      easy = sole == ARGV[a] and now - at < ttl + 0
-      if easy then x, alone = x * 1000000, un == limit end
-    elseif m[2] then
-      x, n, min = string.match(m[1], '^%d+ (%d+) %d+ %d+ (%d+) %d+ %d+ (%d+) ')
-      un, f, u, at, ttl, g, token, tail = string.match(m[2], '^(%d+) (o?a?%-) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-      alone = un and string.find(f, 'a', 1, true)
-      easy = x and un and g ~= '0' and now < min + 0
-    end
-    easy = easy and (box == '-' or string.find(tail, box, 1, true))
-    if easy then
-      local given, spoke = ARGV[a + 1], ARGV[a + 2]
-      if given ~= '0' then
-        local ends, since = now + given, stamp
-        if ends < at + ttl then -- requests may overtake each other
-          ends, since, given = at + ttl, at, ttl
-        end
-        easy = ends >= min + 0 and ends + 60000000 <= x + 0 and (not single or #spoke <= 16)
-        if easy then
-          if tonumber(spoke) > tonumber(u) then u = spoke end
-          if single then
-            redis.call('HSET', key, 's', string.sub(m[1], 1, 30) .. since .. ' ' .. string.sub(zeros .. u, -16) .. ' '
-              .. string.sub(zeros .. given, -12) .. string.sub(m[1], 77))
-          else
-            redis.call('HSET', key, ARGV[a], un .. ' ' .. f .. ' ' .. u .. ' ' .. since .. ' ' .. given .. ' ' .. g .. ' '
-              .. token .. ' ' .. tail)
-          end
-        end
-      end
-      out[i] = 'h ' .. token .. ' ' .. n .. (alone and ' 1' or ' 0')
-    end
-  end
-  if not easy then rest[#rest + 1] = i end
-end
-if #rest == 0 then return table.concat(out, '\n') end
-
+-- include head
 -- include machine
+-- include frugal
 
-for _, i in ipairs(rest) do
-  local key, a = KEYS[i], 3 * i - 1
-  load(key, ARGV[a], redis.call('HGET', key, 's'))
+local box = ARGV[1]
+
+-- quick renews a claim that holds where nothing can have run out: then nobody
+-- else is concerned. It returns nil if that is not so.
+local function quick(key, a)
+  local m = redis.call('HMGET', key, 's', ARGV[a])
+  if not m[1] or not m[2] then return nil, m[1] end
+  local x, n, min = string.match(m[1], '^%d+ (%d+) %l %d+ %d+ (%d+) %d+ %d+ (%d+) ')
+  local head, f, u, at, ttl, g, token, tail, mark, to, owner = string.match(m[2],
+    '^(%d+ (o?a?%-)) (%d+) (%d+) (%d+) (%d+) (%d+)( %d+ %d+ (%S+)) (%S+) (.*)$')
+  if not x or not head or g == '0' or now >= min + 0 or mark ~= ARGV[a + 3] then return nil, m[1] end
+  local given, since, spoke = ARGV[a + 1], stamp, ARGV[a + 2]
+  if given ~= '0' then
+    local ends = now + given
+    if ends < at + ttl then -- requests may overtake each other
+      ends, since, given = at + ttl, at, ttl
+    end
+    if ends < min + 0 or ends + 2000000 > x + 0 then return nil, m[1] end
+    if spoke ~= '0' then
+      local v = math.min(tonumber(spoke), token + SPARE)
+      if v > u + 0 then u = num(v) end
+    end
+    if box ~= '-' then to = box end
+    redis.call('HSET', key, ARGV[a], head .. ' ' .. u .. ' ' .. since .. ' ' .. given .. ' ' .. g .. ' '
+      .. token .. tail .. ' ' .. to .. ' ' .. owner)
+  end
+  return 'h ' .. token .. ' ' .. n .. (string.find(f, 'a', 1, true) and ' 1' or ' 0')
+end
+
+local function one(key, a)
+  local reply, s = quick(key, a)
+  if reply then return reply end
+  load(key, ARGV[a], s)
   advance()
-  local c = find(id)
-  if c and c.linger then c = nil end
+  local c = owned(id, ARGV[a + 3])
   if c and ARGV[a + 1] ~= '0' then
     renew(c, ARGV[a + 1])
     if c.held then speak(c, ARGV[a + 2]) end
@@ -68,6 +48,15 @@ for _, i in ipairs(rest) do
     put(c)
     live(c)
   end
-  out[i] = done(status(c))
+  return done(status(c))
+end
+
+local out = {}
+for i = 1, #KEYS - 1 do
+  local ok, reply = pcall(one, KEYS[i], 4 * i - 2)
+  if not ok then
+    reply = 'e ' .. string.gsub(type(reply) == 'table' and reply.err or tostring(reply), '%c', ' ')
+  end
+  out[i] = reply
 end
 return table.concat(out, '\n')

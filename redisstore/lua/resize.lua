@@ -1,20 +1,20 @@
--- KEYS hash; ARGV id units used
+-- KEYS hash M; ARGV id mark units used
 
-local now = t[1] * 1000000 + t[2]
-
+-- include head
 -- include machine
+-- include frugal
 
 load(KEYS[1], ARGV[1], redis.call('HGET', KEYS[1], 's'))
 advance()
-local c, units = find(id), tonumber(ARGV[2])
-if not c or c.linger then return done('g') end
+local c, units = owned(id, ARGV[2]), tonumber(ARGV[3])
+if not c then return done('g') end
 if not c.held then return done(status(c)) end
-local said = tonumber(ARGV[3])
+local said = tonumber(ARGV[4])
 if said ~= 0 and said < c.token + 0 then return done(status(c)) end -- from before it last grew
 if units > c.units and used - c.units + units > limit then
   return done('r ' .. stands())
 end
-speak(c, ARGV[3])
+speak(c, ARGV[4])
 dirty = true
 used = used - c.units + units
 if units > c.units then

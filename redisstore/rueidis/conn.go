@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +24,8 @@ type conn struct {
 	close  func()        // closes the client if it is this adapter's
 	closed chan struct{} // closed before that
 	opened *target       // nil for a caller's client
+	dialed *dialed       // its connections; nil for a caller's client
+	loads  loads
 
 	alone atomic.Bool // the server is known not to be one of a cluster
 
@@ -31,8 +36,8 @@ type conn struct {
 }
 
 // newConn makes the adapter; end is called when it is closed.
-func newConn(client rueidis.Client, opened *target, end func()) *conn {
-	c := &conn{client: client, opened: opened, closed: make(chan struct{}), start: time.Now()}
+func newConn(client rueidis.Client, opened *target, conns *dialed, end func()) *conn {
+	c := &conn{client: client, opened: opened, dialed: conns, closed: make(chan struct{}), start: time.Now()}
 	c.close = sync.OnceFunc(func() {
 		close(c.closed)
 		end()
@@ -160,13 +165,27 @@ func guard[T any](ctx context.Context, closed <-chan struct{}, f func(context.Co
 }
 
 func (c *conn) script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
-	b := c.client.B()
-	reply, err := c.client.Do(ctx, b.Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()).ToString()
-	if e, ok := rueidis.IsRedisErr(err); ok && e.IsNoScript() {
-		reply, err = c.client.Do(ctx, b.Eval().Script(s.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()).ToString()
+	known := func() (string, error) {
+		return c.client.Do(ctx, c.client.B().Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()).ToString()
+	}
+	reply, err := known()
+	if noScript(err) {
+		// After a restart all find the script missing at once: one sends it.
+		var first bool
+		if first, err = c.loads.begin(ctx, s.SHA); first {
+			reply, err = c.client.Do(ctx, c.client.B().Eval().Script(s.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()).ToString()
+			c.loads.end(s.SHA)
+		} else if err == nil {
+			if reply, err = known(); noScript(err) { // it was not successful, perhaps
+				reply, err = c.client.Do(ctx, c.client.B().Eval().Script(s.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()).ToString()
+			}
+		}
 	}
 	if err != nil {
 		c.streak.Store(0)
+		if e, ok := rueidis.IsRedisErr(err); ok && (&redisstore.ServerError{Text: coded(e.Error())}).Readonly() {
+			c.dialed.drop()
+		}
 		return "", err
 	}
 	c.success.Store(int64(time.Since(c.start)))
@@ -174,6 +193,96 @@ func (c *conn) script(ctx context.Context, s *redisstore.Script, keys, args []st
 		c.streak.Add(1)
 	}
 	return reply, nil
+}
+
+func noScript(err error) bool {
+	e, ok := rueidis.IsRedisErr(err)
+	return ok && e.IsNoScript()
+}
+
+// loads are the scripts that are being sent to a server that does not know them.
+type loads struct {
+	mu    sync.Mutex
+	under map[string]chan struct{} // by SHA; closed at the end
+}
+
+// begin reports whether the caller is the one that sends the script, and calls
+// end then. If another does, it waits until that one has.
+func (l *loads) begin(ctx context.Context, sha string) (bool, error) {
+	l.mu.Lock()
+	done := l.under[sha]
+	if done == nil {
+		if l.under == nil {
+			l.under = make(map[string]chan struct{})
+		}
+		l.under[sha] = make(chan struct{})
+	}
+	l.mu.Unlock()
+	if done == nil {
+		return true, nil
+	}
+	select {
+	case <-done:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+func (l *loads) end(sha string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.under[sha])
+	delete(l.under, sha)
+}
+
+// dialed are the connections of a client that this package made.
+type dialed struct {
+	mu    sync.Mutex
+	conns map[*tracked]struct{}
+	last  time.Time // that they were dropped
+}
+
+type tracked struct {
+	net.Conn
+	all *dialed
+}
+
+func (d *dialed) track(c net.Conn) net.Conn {
+	t := &tracked{c, d}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.conns == nil {
+		d.conns = make(map[*tracked]struct{})
+	}
+	d.conns[t] = struct{}{}
+	return t
+}
+
+func (t *tracked) Close() error {
+	t.all.mu.Lock()
+	delete(t.all.conns, t)
+	t.all.mu.Unlock()
+	return t.Conn.Close()
+}
+
+// drop ends all connections, once in a second: the server that they lead to is
+// not the primary any more, and the name it was found by may lead to another by
+// now. The client makes new ones by itself.
+func (d *dialed) drop() {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	var old []*tracked
+	if time.Since(d.last) > time.Second {
+		d.last = time.Now()
+		old = slices.Collect(maps.Keys(d.conns))
+	}
+	d.mu.Unlock()
+	for _, t := range old {
+		t.Close()
+	}
 }
 
 func (c *conn) Subscribe(ctx context.Context, channel string, up func(), message func(string)) error {

@@ -26,7 +26,9 @@ import (
 // where the server turns out to be part of one. Its settings decide how
 // soon a dead connection is noticed (Dialer.KeepAlive, ConnWriteTimeout). Calls
 // end with their context all the same; one that is cancelled in the moment in
-// which the server stops to answer, up to a second later.
+// which the server stops to answer, up to a second later. If a server becomes a
+// replica while the client is connected, the client's way to the new primary is
+// its own affair (Sentinel); see Open for the other case.
 func New(client rueidis.Client, o *redisstore.Options) (*redisstore.Store, error) {
 	c, err := NewConn(client)
 	if err != nil {
@@ -41,12 +43,13 @@ func NewConn(client rueidis.Client) (redisstore.Conn, error) {
 	if client.Mode() == rueidis.ClientModeCluster {
 		return nil, fmt.Errorf("redis: client of a cluster, which is not supported yet: %w", driver.ErrUnsupported)
 	}
-	return newConn(client, nil, func() {}), nil
+	return newConn(client, nil, nil, func() {}), nil
 }
 
 // Open makes a store on the server that a URL names, with a client of its own.
 // It does no I/O: a server that does not answer, or is part of a cluster, shows
-// with the first call.
+// with the first call. If the server turns out to be a replica, the client connects
+// anew, for its name may lead to the new primary by then.
 //
 //	redis://[user[:password]@]host[:port][/db]     port 6379, db 0
 //	rediss://[user[:password]@]host[:port][/db]    the same over TLS
@@ -61,12 +64,16 @@ func Open(rawURL string, o *redisstore.Options) (*redisstore.Store, error) {
 	// NewClient connects, and fails if it can't, unless told to be lazy like
 	// this: its first attempt gets nowhere.
 	var late atomic.Bool
-	dial := opt.DialCtxFn
+	dial, conns := opt.DialCtxFn, new(dialed)
 	opt.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
 		if !late.Load() {
 			return nil, errors.New("not yet")
 		}
-		return dial(ctx, addr, d, t)
+		c, err := dial(ctx, addr, d, t)
+		if err != nil {
+			return nil, err
+		}
+		return conns.track(c), nil
 	}
 	client, err := rueidis.NewClient(opt)
 	if client == nil {
@@ -80,7 +87,7 @@ func Open(rawURL string, o *redisstore.Options) (*redisstore.Store, error) {
 			to.db = fmt.Sprintf("?db=%d", opt.SelectDB)
 		}
 	}
-	s, err := redisstore.New(newConn(client, to, client.Close), o)
+	s, err := redisstore.New(newConn(client, to, conns, client.Close), o)
 	if err != nil {
 		client.Close()
 		return nil, err

@@ -113,9 +113,9 @@ func ExampleLease_HandOver() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("same token:", adopted.Token() == lease.Token())
+	fmt.Println("greater token:", adopted.Token() > lease.Token())
 	fmt.Println(adopted.Unlock(context.Background()))
 	// Output:
-	// same token: true
+	// greater token: true
 	// <nil>
 }

@@ -137,7 +137,7 @@ func TestAdoptErrors(t *testing.T) {
 		done := make(chan struct{})
 		f.Set(func() {
 			f.Hook = func(op string) error {
-				if op == "renew" {
+				if op == "adopt" {
 					go func() { defer close(done); closing.Close(context.Background()) }()
 					time.Sleep(time.Second)
 				}

@@ -104,7 +104,7 @@ func TestNoGoroutinesLeft(t *testing.T) {
 			_, err := c.Semaphore("sem", 2).Acquire(ctx, 2)
 			return err
 		},
-		"mutex": func(ctx context.Context, c *pawl.Client) error { _, err := c.Mutex("x").Lock(ctx); return err },
+		"mutex": func(ctx context.Context, c *pawl.Client) error { _, err := c.Mutex("once").Lock(ctx); return err },
 	}
 	for what, block := range block {
 		t.Run(what, func(t *testing.T) {

@@ -288,7 +288,7 @@ type Entry struct {
 	ID    string
 	State State // Waiting or Holding
 	Units int64
-	Token int64 // the highest known to be used; while Holding
+	Token int64 // the highest known to be used; while Holding. 0: it is not drawn yet
 	Owner Owner
 	Age   time.Duration // since arrival
 	Held  time.Duration // since the grant

@@ -82,6 +82,7 @@ const (
 	SetLimit  Feature = "set limit"  // SetLimit
 	Ask       Feature = "ask"        // Ask
 	Recheck   Feature = "recheck"    // Status.Recheck
+	Drawn     Feature = "drawn"      // Entry.Token in Inspect before any call that may write
 	Records   Feature = "records"    // Load, CompareAndSwap, WaitChange
 	RecordTTL Feature = "record TTL" // CompareAndSwap with a TTL
 )

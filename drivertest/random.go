@@ -201,7 +201,7 @@ func (m *model) adoption(s driver.Store, c driver.Claim, ttl time.Duration) (the
 	if m.rand.IntN(4) > 0 {
 		theirs.Units, ours.Units = mine.Units, mine.Units
 	}
-	for _, e := range m.inspect(s, m.name).Claims {
+	for _, e := range m.look(s).Claims {
 		if e.ID == c.ID {
 			theirs.Token, ours.Token = e.Token, max(mine.Token, mine.Used)
 		}
@@ -210,6 +210,17 @@ func (m *model) adoption(s driver.Store, c driver.Claim, ttl time.Duration) (the
 		theirs.Token, ours.Token = theirs.Token-1, ours.Token-1 // of an earlier owner
 	}
 	return theirs, ours
+}
+
+// look returns the queue with all its tokens: Ask tells the holders something, and
+// changes nothing else.
+func (m *model) look(s driver.Store) driver.Queue {
+	if m.lacks(Drawn) {
+		if err := s.Ask(m.ctx, m.name); err != nil {
+			m.fail("Ask: %v", err)
+		}
+	}
+	return m.inspect(s, m.name)
 }
 
 // compare fails the test unless the store's queue is the model's.
@@ -222,7 +233,7 @@ func (m *model) compare() {
 		}
 		return out
 	}
-	got := m.inspect(m.stores[m.rand.IntN(2)], m.name)
+	got := m.look(m.stores[m.rand.IntN(2)])
 	if g, w := view(got.Claims), view(m.q.View(m.name, m.now).Claims); !slices.Equal(g, w) {
 		m.fail("the queue is\n  %s\nwant\n  %s", strings.Join(g, "\n  "), strings.Join(w, "\n  "))
 	}

@@ -3,6 +3,9 @@ package etcdstore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -10,16 +13,131 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// adopt renews the claim id if it is in the queue, and puts it on a lease of
-// this store's if it is on another. q is settled.
-func (s *Store) adopt(ctx context.Context, q *snapshot, id string, ttl time.Duration, used int64) (driver.Status, error) {
+// Adopt implements driver.Store.
+func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, error) {
+	if err := a.Check(); err != nil {
+		return driver.Status{}, fmt.Errorf("etcd: adopt: %w", err)
+	}
+	c, err := s.begin(ctx, fmt.Sprintf("adopt %q", a.Name))
+	if err != nil {
+		return driver.Status{}, err
+	}
+	defer c.end()
 	for {
-		m := q.find(id)
-		if m == nil || m.Lingering { // of a lingering one there is no owner any more
-			s.forget(q.name, id)
+		st, err := s.adopt(c, &a)
+		if !again(err) || c.Err() != nil {
+			return st, s.failed(c, err)
+		}
+	}
+}
+
+// adopt is one attempt on one lease, as enter is.
+func (s *Store) adopt(ctx context.Context, a *driver.Adoption) (st driver.Status, err error) {
+	id := claimID{a.Name, a.ID, a.Mark}
+	if err := s.expire(ctx, id); err != nil {
+		return st, err
+	}
+	q, err := s.look(ctx, a.Name)
+	if err != nil {
+		return st, err
+	}
+	for {
+		if err := q.is(a.Kind, q.limit); err != nil {
+			return st, err
+		}
+		m := q.find(a.ID)
+		switch {
+		case m == nil || m.Lingering || m.state != driver.Holding:
+			return st, nil
+		case m.Mark == a.Mark: // it is adopted already
+			return s.refresh(ctx, q, id, a.TTL, 0)
+		case a.Units != m.Units || a.Token < m.spoken(0) || a.Token > m.token+m.spare():
+			e := m.entry(time.Now())
+			return driver.Status{State: driver.Refused, Blocker: &e}, nil
+		}
+		var done bool
+		if q, st, done, err = s.handOver(ctx, q, m, a); done || err != nil {
+			return st, err
+		}
+	}
+}
+
+// handOver writes the claim for its new owner, if the queue is as it is in q.
+//
+// Invariant: with the owner the key changes. So what the old owner has asked for finds
+// nothing where it looks for the claim, and a condition that it has got from Held is
+// false. The claim keeps its place, and gets the next token; so those who wait, whose
+// tokens were to follow from when they came, are marked, as for one that grows.
+func (s *Store) handOver(ctx context.Context, q *snapshot, m *member, a *driver.Adoption) (now *snapshot, st driver.Status, done bool, err error) {
+	id := claimID{a.Name, a.ID, a.Mark}
+	w, err := s.overtakeAll(ctx, q)
+	if err != nil {
+		return nil, st, false, err
+	}
+	if w.q != q {
+		return w.q, st, false, nil // that took more than one transaction: look again
+	}
+	life, err := s.life(ctx, m, m.id(q.name), a.TTL)
+	if err != nil {
+		return nil, st, false, err
+	}
+	l, from, err := s.leaseFor(ctx, life)
+	if err != nil {
+		return nil, st, false, err
+	}
+	end, err := s.attempting(ctx, id, l, from.Add(life))
+	if err != nil {
+		return nil, st, false, err
+	}
+	told := false
+	defer func() { end(told) }()
+
+	slot := s.slot(id, func(slot string) bool {
+		return slices.ContainsFunc(q.members, func(m member) bool { return strings.HasSuffix(m.key, "/"+slot) })
+	})
+	c, key := m.claim, s.keys.claim(q.name, m.sort, slot)
+	c.Mark, c.Owner, c.Store, c.TTL, c.Came, c.Used = a.Mark, a.Owner, s.id, l.seconds, m.came(), 0
+	c.Alone = m.alone && q.used() == m.Units // after a change of the limit others may hold beside it
+	w.draw(&c)
+	w.cmps = append(w.cmps, m.same(), absent(key), s.barred(l))
+	w.puts = append(w.puts, clientv3.OpDelete(m.key), clientv3.OpPut(key, c.encode(), clientv3.WithLease(l.id)),
+		clientv3.OpPut(s.keys.mail(m.Store, m.key), check+m.ID, clientv3.WithLease(m.lease)))
+	now, wrote, err := w.try(ctx)
+	if errors.Is(err, errNoLease) {
+		s.drop(l)
+		told = true
+	}
+	if err != nil {
+		return nil, st, false, err
+	}
+	mine := now.owned(id)
+	if told = true; wrote && mine != nil {
+		s.track(now, mine, l, from, life)
+	}
+	if now, err = s.settle(ctx, now); err != nil {
+		return nil, st, false, err
+	}
+	if mine = now.owned(id); !wrote || mine == nil {
+		if !s.open(l) {
+			err = errBarred
+		}
+		return now, st, false, err
+	}
+	st = now.status(a.ID, mine.state, time.Now())
+	st.Deadline = driver.Deadline(from, a.TTL)
+	return now, st, true, nil
+}
+
+// refresh renews the claim if it is in the queue, and puts it on a lease of
+// this store's if it is on another. q is settled.
+func (s *Store) refresh(ctx context.Context, q *snapshot, id claimID, ttl time.Duration, used int64) (driver.Status, error) {
+	for {
+		m := q.owned(id)
+		if m == nil {
+			s.forget(id)
 			return driver.Status{}, nil
 		}
-		t, ours := s.known(q.name, id)
+		t, ours := s.known(id)
 		ours = ours && t.create == m.create && t.lease.id == m.lease
 		if ours && t.lease.seconds >= seconds(ttl) {
 			from, err := s.keep(ctx, t.lease, ttl)
@@ -27,34 +145,38 @@ func (s *Store) adopt(ctx context.Context, q *snapshot, id string, ttl time.Dura
 				return driver.Status{}, err
 			}
 			s.noticed(q, m)
-			if st, ok := s.extend(claimID{q.name, id}, t.lease, from, ttl); ok {
+			if st, ok := s.extend(id, t.lease, from, ttl); ok {
 				return st, nil
 			}
 		}
-		// It never gets less than it had: the lease it comes from says how much,
-		// or what was given to it here.
-		left := time.Until(t.expires)
-		if !ours {
-			leases := map[clientv3.LeaseID]time.Duration{m.lease: 0}
-			if err := s.timesToLive(ctx, leases); err != nil {
-				return driver.Status{}, err
-			}
-			left = leases[m.lease]
+		life, err := s.life(ctx, m, id, ttl)
+		if err != nil {
+			return driver.Status{}, err
 		}
-		moved, err := s.move(ctx, q, m, ttl, max(ttl, left), used)
+		moved, err := s.move(ctx, q, m, ttl, life, used)
 		if err != nil {
 			return driver.Status{}, err
 		}
 		if q, err = s.settle(ctx, moved.q); err != nil {
 			return driver.Status{}, err
 		}
-		if m := q.find(id); moved.done && m != nil {
+		if m := q.owned(id); moved.done && m != nil {
 			s.noticed(q, m)
-			st := q.status(id, m.state, time.Now())
+			st := q.status(id.id, m.state, time.Now())
 			st.Deadline = driver.Deadline(moved.from, ttl)
 			return st, nil
 		}
 	}
+}
+
+// life is how long a claim is to live that gets ttl: it never gets less than it had.
+// The lease that it comes from says how much, or what was given to it here.
+func (s *Store) life(ctx context.Context, m *member, id claimID, ttl time.Duration) (time.Duration, error) {
+	if t, ok := s.known(id); ok && t.create == m.create && t.lease.id == m.lease {
+		return max(ttl, time.Until(t.expires)), nil
+	}
+	left, err := s.timeToLive(ctx, m.lease)
+	return max(ttl, left), err
 }
 
 type moved struct {
@@ -69,7 +191,7 @@ func (s *Store) move(ctx context.Context, q *snapshot, m *member, ttl, life time
 	if err != nil {
 		return moved{}, err
 	}
-	done, err := s.attempting(ctx, claimID{q.name, m.ID}, l, from.Add(life))
+	done, err := s.attempting(ctx, m.id(q.name), l, from.Add(life))
 	if err != nil {
 		return moved{}, err
 	}
@@ -78,7 +200,7 @@ func (s *Store) move(ctx context.Context, q *snapshot, m *member, ttl, life time
 	c := m.claim
 	c.Store, c.TTL = s.id, l.seconds
 	if m.state == driver.Holding && used > m.token {
-		c.Used = max(c.Used, used)
+		c.Used = m.spoken(used)
 	}
 	read := s.keys.ofQueue(q.name)
 	then := []clientv3.Op{clientv3.OpPut(m.key, c.encode(), clientv3.WithLease(l.id))}
@@ -114,7 +236,7 @@ func (m *member) note(used, since int64) (op clientv3.Op, needed bool) {
 		return op, false
 	}
 	if used > m.token {
-		c.Used = max(c.Used, used)
+		c.Used = m.spoken(used)
 	}
 	if c.Granted == 0 {
 		c.Granted = since

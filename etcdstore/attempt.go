@@ -180,7 +180,7 @@ func (s *Store) cleanUpOne(ctx context.Context, id claimID, a *attempt) error {
 		}
 		known := s.tried[id] != a || t != nil && t.key == m.key
 		s.mu.Unlock()
-		if known || m.ID != id.id || m.lease != a.lease.id {
+		if known || m.id(id.name) != id || m.lease != a.lease.id {
 			continue
 		}
 		if _, err := s.txn(ctx, []clientv3.Cmp{m.same()}, []clientv3.Op{clientv3.OpDelete(m.key)}, nil); err != nil {

@@ -27,7 +27,7 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.S
 }
 
 func (s *Store) resize(ctx context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
-	if err := s.expire(ctx, r.Name, r.ID); err != nil {
+	if err := s.expire(ctx, idOf(&r)); err != nil {
 		return st, err
 	}
 	for {
@@ -35,9 +35,9 @@ func (s *Store) resize(ctx context.Context, r driver.Ref, units int64) (st drive
 		if err != nil {
 			return st, err
 		}
-		m := q.find(r.ID)
+		m := q.owned(idOf(&r))
 		switch {
-		case m == nil || m.Lingering:
+		case m == nil:
 			return st, nil
 		case m.state == driver.Waiting:
 			return q.status(r.ID, driver.Waiting, time.Now()), nil
@@ -54,7 +54,7 @@ func (s *Store) resize(ctx context.Context, r driver.Ref, units int64) (st drive
 			}
 			if w.q != q { // that took more than one transaction
 				q = w.q
-				if m = q.find(r.ID); m == nil || m.state != driver.Holding || q.used()-m.Units+units > q.limit {
+				if m = q.owned(idOf(&r)); m == nil || m.state != driver.Holding || q.used()-m.Units+units > q.limit {
 					continue
 				}
 			}
@@ -69,7 +69,10 @@ func (s *Store) resize(ctx context.Context, r driver.Ref, units int64) (st drive
 			w = s.write(q, base)
 			w.cmps = []clientv3.Cmp{m.same()} // who has come meanwhile does not matter
 			c := m.claim
-			c.Units, c.Alone, c.Used = units, false, max(c.Used, usedAbove(m.token, r.Used))
+			c.Units, c.Alone = units, false
+			if used := m.spoken(r.Used); used > m.token {
+				c.Used = used
+			}
 			w.put(m, c)
 		}
 		q, wrote, err := w.try(ctx)
@@ -79,29 +82,16 @@ func (s *Store) resize(ctx context.Context, r driver.Ref, units int64) (st drive
 		if q, err = s.settle(ctx, q); err != nil {
 			return st, err
 		}
-		if m := q.find(r.ID); wrote && m != nil {
+		if m := q.owned(idOf(&r)); wrote && m != nil {
 			s.noticed(q, m)
 			return q.status(r.ID, m.state, time.Now()), nil
 		}
 	}
 }
 
-// usedAbove is used if that says more than the token of the grant.
-func usedAbove(token, used int64) int64 {
-	if used > token {
-		return used
-	}
-	return 0
-}
-
-// Adopt implements driver.Store.
-func (s *Store) Adopt(context.Context, driver.Adoption) (driver.Status, error) {
-	return driver.Status{}, driver.ErrUnsupported
-}
-
 // SetLimit implements driver.Store.
 func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
-	if err := cmp.Or(driver.CheckName(name), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
+	if err := cmp.Or(driver.CheckName(name), kind.Check(), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
 		return fmt.Errorf("etcd: set limit: %w", err)
 	}
 	c, err := s.begin(ctx, fmt.Sprintf("set limit of %q", name))
@@ -109,22 +99,25 @@ func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was
 		return err
 	}
 	defer c.end()
-	return s.failed(c, s.setLimit(c, name, was, limit))
+	return s.failed(c, s.setLimit(c, name, kind, was, limit))
 }
 
 // setLimit writes the limit, and with it all claims that are there: those that
 // hold do so whatever the limit, and those that wait get tokens of their own, for
 // the order in which they are granted may be another than that in which they
 // came. Who watches only the claim in front hears of it by that, too.
-func (s *Store) setLimit(ctx context.Context, name string, was, limit int64) error {
+func (s *Store) setLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
 	key := s.keys.limit(name)
 	for {
 		q, err := s.look(ctx, name)
 		if err != nil {
 			return err
 		}
+		if err := q.is(kind, was); err != nil {
+			return err
+		}
 		if q.limit == 0 {
-			q.limit, q.declared = was, was
+			q.kind, q.limit, q.declared = kind, was, was
 		}
 		if was != q.limit && was != q.declared {
 			return &driver.LimitError{Name: name, Have: q.limit, Want: was}
@@ -143,7 +136,7 @@ func (s *Store) setLimit(ctx context.Context, name string, was, limit int64) err
 				c.Overtaken = true
 				w.put(m, c)
 			case m.state == driver.Holding && m.Token == 0:
-				c.Token, c.Alone = m.token, m.Units == q.limit
+				c.Token, c.Alone = m.token, m.alone
 				w.put(m, c)
 			}
 		}
@@ -151,7 +144,7 @@ func (s *Store) setLimit(ctx context.Context, name string, was, limit int64) err
 		switch {
 		case !last:
 		case limit != q.declared:
-			value, err := json.Marshal(limits{q.declared, limit})
+			value, err := json.Marshal(limits{q.kind, q.declared, limit})
 			if err != nil {
 				return err
 			}

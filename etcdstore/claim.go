@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 // claim is the value of a claim's key.
 type claim struct {
 	ID        string       `json:"id"`
+	Mark      string       `json:"mark,omitempty"` // the owner's; "" for who entered it
 	Units     int64        `json:"units"`
 	Overtake  bool         `json:"overtake,omitempty"`
 	Lingering bool         `json:"lingering,omitempty"`
@@ -21,9 +23,16 @@ type claim struct {
 	Base      int64        `json:"base"`           // of the epoch in which it came
 	Used      int64        `json:"used,omitempty"` // highest token its owner spoke of
 
+	// Came is the revision in which it was entered, if that is not its key's: it was
+	// adopted since, and has kept its place.
+	Came int64 `json:"came,omitempty"`
+
 	// Token of the grant, if that does not follow from the order of arrival: the
 	// claim holds then, whoever is in front of it.
 	Token int64 `json:"token,omitempty"`
+	// Drawn, instead of Token: it was granted by the write that its key shows, as the
+	// one of that number. Who writes the claim again writes the token: see snapshot.
+	Drawn int64 `json:"drawn,omitempty"`
 	// Alone, with Token: it was granted all units.
 	Alone bool `json:"alone,omitempty"`
 	// Overtaken: another was granted a token above that of this claim's
@@ -54,13 +63,14 @@ func (s *Store) ours(c driver.Claim, l *lease, base int64) claim {
 // member is a claim as it was found in its queue.
 type member struct {
 	claim
-	key            string
-	limit          int64 // that it asks for
+	key string
+	sort
 	create, change int64 // revisions
 	lease          clientv3.LeaseID
 
 	state driver.State
 	token int64 // while it holds; 0: the grant is to be written yet
+	alone bool  // while it holds: it was granted all units
 }
 
 // entry is the claim as others see it.
@@ -70,12 +80,32 @@ func (m *member) entry(now time.Time) driver.Entry {
 		Age: since(m.Entered, now), TTL: time.Duration(m.TTL) * time.Second,
 	}
 	if m.state == driver.Holding {
-		e.Token = max(m.token, m.Used)
+		e.Token = max(m.token, m.Used) // see spoken
 		if m.Granted != 0 {
 			e.Held = min(e.Age, since(m.Granted, now))
 		}
 	}
 	return e
+}
+
+// id names the claim of that name as its owner does.
+func (m *member) id(name string) claimID { return claimID{name, m.ID, m.Mark} }
+
+// came is where the claim stands in the order of arrival.
+func (m *member) came() int64 { return cmp.Or(m.Came, m.create) }
+
+// spare is how many tokens there are for the owner after that of the grant.
+func (m *member) spare() int64 {
+	if !m.alone || m.token == 0 {
+		return 0
+	}
+	return spare(m.token)
+}
+
+// spoken is the highest token of the claim that was spoken of, by its owner now, or
+// before. What cannot be counts as the highest that can.
+func (m *member) spoken(used int64) int64 {
+	return min(max(m.token, m.Used, used), m.token+m.spare())
 }
 
 func since(micros int64, now time.Time) time.Duration {

@@ -41,14 +41,14 @@ func again(err error) bool {
 // enter is one attempt on one lease. errNoLease: it has ended; errBarred: it takes
 // no new claims.
 func (s *Store) enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
-	if err := s.expire(ctx, c.Name, c.ID); err != nil {
+	if err := s.expire(ctx, claimID{c.Name, c.ID, ""}); err != nil {
 		return driver.Status{}, err
 	}
 	l, from, err := s.leaseFor(ctx, c.TTL)
 	if err != nil {
 		return driver.Status{}, err
 	}
-	id := claimID{c.Name, c.ID}
+	id := claimID{c.Name, c.ID, ""}
 	done, err := s.attempting(ctx, id, l, from.Add(c.TTL))
 	if err != nil {
 		return driver.Status{}, err
@@ -76,16 +76,17 @@ type entering struct {
 }
 
 // put writes the new claim; granted says that it holds if it is written.
-func (e *entering) put(limit int64, granted bool, tokens *writing) (clientv3.Op, member) {
+func (e *entering) put(of sort, granted bool, tokens *writing) (clientv3.Op, member) {
 	m := member{
-		claim: e.s.ours(e.c, e.lease, e.base), limit: limit, lease: e.lease.id,
-		key: e.s.keys.claim(e.c.Name, limit, e.slot),
+		claim: e.s.ours(e.c, e.lease, e.base), sort: of, lease: e.lease.id,
+		key: e.s.keys.claim(e.c.Name, of, e.slot),
 	}
 	if granted {
 		m.Granted = m.Entered
 	}
 	if tokens != nil {
-		m.Token, m.Alone = tokens.token(), m.Units == tokens.q.limit
+		tokens.draw(&m.claim)
+		m.Alone = m.Units == tokens.q.limit
 	}
 	return clientv3.OpPut(m.key, m.encode(), clientv3.WithLease(e.lease.id)), m
 }
@@ -106,14 +107,14 @@ func (e *entering) first(ctx context.Context) (st driver.Status, err error) {
 		if e.base, err = s.epoch(ctx); err != nil {
 			return st, err
 		}
-		alone, m := e.put(c.Limit, true, nil)
+		alone, m := e.put(sort{c.Kind, c.Limit}, true, nil)
 		var mb member // the claim, put behind others
 		otherwise := []clientv3.Op{read, epoch}
 		oneStep := !c.Try && (busy || s.busy[hint].Load())
 		if oneStep {
 			var behind clientv3.Op
-			behind, mb = e.put(c.Limit, false, nil)
-			cmps := append(s.keys.alike(c.Name, c.Limit), absent(m.key), s.keys.since(e.base), s.barred(e.lease))
+			behind, mb = e.put(sort{c.Kind, c.Limit}, false, nil)
+			cmps := append(s.keys.alike(c.Name, sort{c.Kind, c.Limit}), absent(m.key), s.keys.since(e.base), s.barred(e.lease))
 			otherwise = []clientv3.Op{clientv3.OpTxn(cmps, []clientv3.Op{read, behind}, otherwise)}
 		}
 		res, err := s.txn(ctx, []clientv3.Cmp{s.keys.free(c.Name), s.keys.since(e.base), s.barred(e.lease)}, []clientv3.Op{alone}, otherwise)
@@ -176,11 +177,15 @@ func (e *entering) entered(q *snapshot) driver.Status {
 func (e *entering) behind(ctx context.Context, q *snapshot, m member) (st driver.Status, err error) {
 	m.create, m.change = q.revision, q.revision
 	before, _ := q.waiting()
-	if other := q.find(m.ID); other != nil {
-		// It is there already, by another store's hand. This one goes again, unless
-		// the other one has gone meanwhile.
+	other := q.find(m.ID)
+	if other == nil {
+		q.add(m)
+	}
+	for other != nil {
+		// It is there already, by another store's hand, or was adopted since. This one
+		// goes again, unless the other one has gone meanwhile.
 		read := e.s.keys.ofQueue(q.name)
-		res, err := e.s.txn(ctx, []clientv3.Cmp{other.present()}, []clientv3.Op{clientv3.OpDelete(m.key), read}, []clientv3.Op{read})
+		res, err := e.s.txn(ctx, []clientv3.Cmp{other.present(), m.present()}, []clientv3.Op{clientv3.OpDelete(m.key), read}, []clientv3.Op{read})
 		if err != nil {
 			return st, err
 		}
@@ -188,19 +193,18 @@ func (e *entering) behind(ctx context.Context, q *snapshot, m member) (st driver
 		if q, err = e.s.snapshot(q.name, found.Kvs, res.Header.Revision); err != nil {
 			return st, err
 		}
-		if res.Succeeded {
+		if q.at(&m) == nil {
 			if q, err = e.s.settle(ctx, q); err != nil {
 				return st, err
 			}
-			return e.s.adopt(ctx, q, m.ID, e.c.TTL, 0)
+			return e.s.refresh(ctx, q, m.id(q.name), e.c.TTL, 0)
 		}
-	} else {
-		q.add(m)
+		other = q.twin(&m)
 	}
 	if q, err = e.s.settle(ctx, q); err != nil {
 		return st, err
 	}
-	if q.find(m.ID) == nil { // somebody has deleted it already
+	if q.at(&m) == nil { // somebody has deleted it already
 		return driver.Status{}, nil
 	}
 	st = e.entered(q)
@@ -219,13 +223,13 @@ func (e *entering) again(ctx context.Context, q *snapshot) (st driver.Status, do
 		return st, false, err
 	}
 	if m := q.find(c.ID); m != nil {
-		st, err := s.adopt(ctx, q, c.ID, c.TTL, 0)
+		st, err := s.refresh(ctx, q, claimID{c.Name, c.ID, ""}, c.TTL, 0)
 		return st, true, err
 	}
 	if len(q.members) == 0 && q.set == 0 {
 		return st, false, nil // it has become free
 	}
-	e.slot = s.slot(claimID{c.Name, c.ID}, func(slot string) bool {
+	e.slot = s.slot(claimID{c.Name, c.ID, ""}, func(slot string) bool {
 		return slices.ContainsFunc(q.members, func(m member) bool { return strings.HasSuffix(m.key, "/"+slot) })
 	})
 	if err := q.accepts(&c); err != nil {
@@ -238,7 +242,7 @@ func (e *entering) again(ctx context.Context, q *snapshot) (st driver.Status, do
 		return st, false, nil
 	}
 	// Under a limit that was set, claims are kept with the one they declare.
-	put, m := e.put(q.declared, false, nil)
+	put, m := e.put(sort{c.Kind, q.declared}, false, nil)
 	read := s.keys.ofQueue(c.Name)
 	res, err := s.txn(ctx, []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(s.keys.limit(c.Name)), "=", q.set), absent(m.key), s.keys.since(e.base), s.barred(e.lease),
@@ -267,7 +271,7 @@ func (e *entering) try(ctx context.Context, q *snapshot) (st driver.Status, done
 	var put clientv3.Op
 	var m member
 	if all, _ := q.waiting(); all == 0 {
-		put, m = e.put(declared, true, nil)
+		put, m = e.put(sort{c.Kind, declared}, true, nil)
 	} else {
 		// It gets in before those.
 		if w, err = s.overtakeAll(ctx, q); err != nil {
@@ -277,7 +281,7 @@ func (e *entering) try(ctx context.Context, q *snapshot) (st driver.Status, done
 			return st, false, nil
 		}
 		e.base = w.base
-		put, m = e.put(declared, true, w)
+		put, m = e.put(sort{c.Kind, declared}, true, w)
 	}
 	w.cmps, w.puts = append(w.cmps, absent(m.key), s.barred(e.lease)), append(w.puts, put)
 	q, wrote, err := w.try(ctx)

@@ -91,13 +91,12 @@ func (s *Store) outdated(value string, found bool) error {
 // s.mu is held.
 func (s *Store) startOver() {
 	close(s.reset)
-	s.reset, s.read = make(chan struct{}), 0
+	s.reset, s.heard = make(chan struct{}), 0
 	clear(s.leases)
 	clear(s.claims)
 	clear(s.tried)
 	clear(s.slots)
 	clear(s.slotOf)
-	s.spend()
 }
 
 // since holds as long as tokens count from base. It is the value that is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -24,12 +25,13 @@ var ErrNotHeld = errors.New("the claim does not hold")
 //	res, err := client.Txn(ctx).If(held).Then(clientv3.OpPut(key, value)).Commit()
 //	// !res.Succeeded: the lock is not held any more, nothing was written
 //
-// claim is what pawl's Lease.Claim answers, or the claim's id. The condition is
+// claim is what pawl's Lease.Claim answers, or the id of a claim that nobody has
+// adopted. The condition is
 // about the claim: goroutines of one process that pass a lock on among themselves
 // share one. It may stay true for a while after Unlock if the lock has a MinHold.
-// ErrNotHeld: it waits, or is gone.
+// ErrNotHeld: it waits, is gone, or somebody has adopted it.
 func (s *Store) Held(ctx context.Context, name, claim string) (clientv3.Cmp, error) {
-	id, _, _ := strings.Cut(claim, ".")
+	id, rest, shown := strings.Cut(claim, ".")
 	r := driver.Ref{Name: name, ID: id}
 	if err := r.Check(); err != nil {
 		return clientv3.Cmp{}, fmt.Errorf("etcd: held: %w", err)
@@ -44,8 +46,16 @@ func (s *Store) Held(ctx context.Context, name, claim string) (clientv3.Cmp, err
 		return clientv3.Cmp{}, s.failed(c, err)
 	}
 	m := q.find(id)
-	if m == nil || m.state != driver.Holding || m.Lingering {
+	if m == nil || m.state != driver.Holding || m.Lingering || !shown && m.Mark != "" || shown && !m.grants(rest) {
 		return clientv3.Cmp{}, fmt.Errorf("etcd: look whether %q is held: %w", name, ErrNotHeld)
 	}
 	return m.present(), nil
+}
+
+// grants reports whether the token that text begins with is one of the claim's, and
+// not of an earlier owner's.
+func (m *member) grants(text string) bool {
+	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
+	token, err := strconv.ParseInt(digits, 10, 64)
+	return err == nil && m.token <= token && token <= m.token+m.spare()
 }

@@ -2,8 +2,10 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -29,32 +31,37 @@ func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) 
 }
 
 func (s *Store) view(ctx context.Context, name string) (driver.Queue, error) {
-	v := driver.Queue{Name: name}
-	q, err := s.look(ctx, name)
+	q, err := s.read(ctx, name)
 	if err != nil {
-		return v, err
-	}
-	if v.Limit = q.limit; q.set != 0 {
-		v.Declared = q.declared
+		return driver.Queue{Name: name}, err
 	}
 	leases := make(map[clientv3.LeaseID]time.Duration)
-	for i := range q.members {
-		leases[q.members[i].lease] = 0
+	if err := s.timesToLive(ctx, leases, q); err != nil {
+		return driver.Queue{Name: name}, err
 	}
-	if err := s.timesToLive(ctx, leases); err != nil {
-		return v, err
+	return s.show(q, leases), nil
+}
+
+// show is how others see a queue. What this store is about to delete has run out.
+func (s *Store) show(q *snapshot, leases map[clientv3.LeaseID]time.Duration) driver.Queue {
+	v := driver.Queue{Name: q.name, Kind: q.kind, Limit: q.limit}
+	if q.set != 0 {
+		v.Declared = q.declared
 	}
 	now := time.Now()
 	for i := range q.members {
 		m := &q.members[i]
 		e := m.entry(now)
 		e.TTL = leases[m.lease]
-		if t, ok := s.known(name, m.ID); ok && t.create == m.create && t.lease.id == m.lease {
-			e.TTL = max(0, min(e.TTL, t.expires.Sub(now))) // the store ends it then
+		if t, ok := s.known(m.id(q.name)); ok && t.create == m.create && t.lease.id == m.lease {
+			e.TTL = min(e.TTL, t.expires.Sub(now)) // the store ends it then
+			if e.TTL <= 0 {
+				continue
+			}
 		}
 		v.Claims = append(v.Claims, e)
 	}
-	return v, nil
+	return v
 }
 
 // List implements driver.Store.
@@ -66,52 +73,82 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 			return
 		}
 		defer c.end()
-		for name, err := range s.names(c, prefix) {
-			var v driver.Queue
-			if err == nil {
-				v, err = s.view(c, name)
-			}
-			if err != nil {
+		for v, err := range s.list(c, prefix) {
+			var name *driver.NameError
+			switch {
+			case errors.As(err, &name):
+				err = fmt.Errorf("etcd: %s: %w", c.what, err)
+			case err != nil:
 				yield(driver.Queue{}, s.failed(c, err))
 				return
+			case len(v.Claims) == 0:
+				continue
 			}
-			if len(v.Claims) > 0 && !yield(v, nil) {
+			if !yield(v, err) {
 				return
 			}
 		}
 	}
 }
 
-// names yields the names of the queues that have keys.
-func (s *Store) names(ctx context.Context, prefix string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		const page = 1000
+// page is how many keys a list reads at a time.
+const page = 1000
+
+// list reads many queues at a time. The last one of a page may go on in the next, so
+// it is read again, by itself: that each is as of one moment.
+func (s *Store) list(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+	return func(yield func(driver.Queue, error) bool) {
 		from := s.keys.queues(prefix)
 		end := clientv3.GetPrefixRangeEnd(from)
-		last := ""
-		for {
-			res, err := s.txn(ctx, nil, []clientv3.Op{
-				clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(page)),
-			}, nil)
+		leases := make(map[clientv3.LeaseID]time.Duration)
+		for more := true; more; {
+			res, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(page))}, nil)
 			if err != nil {
-				yield("", err)
+				yield(driver.Queue{}, err)
 				return
 			}
 			found := res.Responses[0].GetResponseRange()
-			for _, kv := range found.Kvs {
-				name, ok := s.keys.nameOf(string(kv.Key))
-				if !ok || name == last || driver.CheckName(name) != nil {
+			kvs := found.Kvs
+			more = found.More
+			var read []*snapshot
+			for len(kvs) > 0 {
+				n, name, known := 1, "", false
+				if name, known = s.keys.nameOf(string(kvs[0].Key)); known {
+					queue := s.keys.queue(name)
+					for n < len(kvs) && strings.HasPrefix(string(kvs[n].Key), queue) {
+						n++
+					}
+				}
+				part := kvs[:n]
+				from, kvs = string(part[n-1].Key)+"\x00", kvs[n:]
+				if !known || driver.CheckName(name) != nil {
+					continue // it is nobody's
+				}
+				q, err := s.snapshot(name, part, res.Header.Revision)
+				if more && len(kvs) == 0 {
+					from = clientv3.GetPrefixRangeEnd(s.keys.queue(name))
+					if q, err = s.read(ctx, name); err != nil && !driver.IsPermanent(err) {
+						yield(driver.Queue{}, err)
+						return
+					}
+				}
+				if err != nil {
+					if !yield(driver.Queue{Name: name}, &driver.NameError{Name: name, Err: err}) {
+						return
+					}
 					continue
 				}
-				last = name
-				if !yield(name, nil) {
+				read = append(read, q)
+			}
+			if err := s.timesToLive(ctx, leases, read...); err != nil {
+				yield(driver.Queue{}, err)
+				return
+			}
+			for _, q := range read {
+				if !yield(s.show(q, leases), nil) {
 					return
 				}
 			}
-			if !found.More {
-				return
-			}
-			from = string(found.Kvs[len(found.Kvs)-1].Key) + "\x00"
 		}
 	}
 }

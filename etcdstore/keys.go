@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pawl-go/pawl/driver"
 )
 
 // keys makes the keys under a prefix.
@@ -23,15 +25,22 @@ func (k keys) queues(prefix string) string { return k.prefix + "/q/" + escaper.R
 // queue begins all keys of a name: those of the claims, and its limit.
 func (k keys) queue(name string) string { return k.queues(name) + "/" }
 
-// kind begins the keys of a name's claims with that limit.
-func (k keys) kind(name string, limit int64) string {
-	return k.queue(name) + strconv.FormatInt(limit, 10) + "/"
+// sort says what claims of a queue have in common: its keys differ in that before
+// they do in anything else.
+type sort struct {
+	kind  driver.Kind
+	limit int64
+}
+
+// sorted begins the keys of a name's claims of that sort.
+func (k keys) sorted(name string, of sort) string {
+	return k.queue(name) + string(rune(of.kind)) + strconv.FormatInt(of.limit, 10) + "/"
 }
 
 // claim is the key of a claim. It is not named after the claim's id, which never
 // comes again: etcd remembers each key that there ever was, until it is compacted,
 // and to read a range is to pass by them. See slots.
-func (k keys) claim(name string, limit int64, slot string) string { return k.kind(name, limit) + slot }
+func (k keys) claim(name string, of sort, slot string) string { return k.sorted(name, of) + slot }
 
 // limit is the key of the limit that SetLimit has put in force; it is greater
 // than those of the claims.
@@ -66,11 +75,15 @@ func (k keys) nameOf(key string) (name string, ok bool) {
 	return unescaper.Replace(esc), ok && found
 }
 
-// limitOf answers the limit in the key of a claim of name.
-func (k keys) limitOf(name, key string) (limit int64, ok bool) {
-	digits, _, ok := strings.Cut(strings.TrimPrefix(key, k.queue(name)), "/")
-	limit, err := strconv.ParseInt(digits, 10, 64)
-	return limit, ok && err == nil
+// sortOf returns the sort in the key of a claim of name.
+func (k keys) sortOf(name, key string) (of sort, ok bool) {
+	part, _, ok := strings.Cut(strings.TrimPrefix(key, k.queue(name)), "/")
+	if !ok || part == "" {
+		return of, false
+	}
+	limit, err := strconv.ParseInt(part[1:], 10, 64)
+	of = sort{driver.Kind(part[0]), limit}
+	return of, err == nil && of.kind.Check() == nil && driver.CheckLimit(limit) == nil
 }
 
 // ofQueue reads all keys of a name.
@@ -83,9 +96,9 @@ func (k keys) free(name string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(k.queue(name)), "=", 0).WithPrefix()
 }
 
-// alike holds if the name has no claims of another limit, and none was set.
-func (k keys) alike(name string, limit int64) []clientv3.Cmp {
-	all, mine := k.queue(name), k.kind(name, limit)
+// alike holds if the name has no claims of another sort, and no limit was set.
+func (k keys) alike(name string, of sort) []clientv3.Cmp {
+	all, mine := k.queue(name), k.sorted(name, of)
 	return []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(all), "=", 0).WithRange(mine),
 		clientv3.Compare(clientv3.CreateRevision(clientv3.GetPrefixRangeEnd(mine)), "=", 0).WithRange(clientv3.GetPrefixRangeEnd(all)),

@@ -3,10 +3,12 @@ package etcdstore
 import (
 	"strings"
 	"testing"
+
+	"github.com/pawl-go/pawl/driver"
 )
 
 func TestKeys(t *testing.T) {
-	k := keys{"p"}
+	k, of := keys{"p"}, sort{driver.KindSemaphore, 1 << 31}
 	names := []string{"a", "a/", "a//", "a/b", "a%", "a%2F", "a%2Fb", "a%25", "/", "%", "~", "a~", "1", "a/1", "a/~", "ä/ö", "🚚", "a/1/ABCDEFGH"}
 	for i, a := range names {
 		for j, b := range names {
@@ -17,17 +19,17 @@ func TestKeys(t *testing.T) {
 				t.Errorf("%q begins with %q, %s not with %s", a, b, k.queue(a), k.queues(b))
 			}
 		}
-		key := k.claim(a, 1<<31, "ID_-1234.0")
+		key := k.claim(a, of, "ID_-1234.0")
 		if name, ok := k.nameOf(key); !ok || name != a {
 			t.Errorf("the name of %s is %q, want %q", key, name, a)
 		}
-		if limit, ok := k.limitOf(a, key); !ok || limit != 1<<31 {
-			t.Errorf("%s has limit %d", key, limit)
+		if got, ok := k.sortOf(a, key); !ok || got != of {
+			t.Errorf("%s is of sort %+v", key, got)
 		}
 		if k.limit(a) < key || !strings.HasPrefix(k.limit(a), k.queue(a)) {
 			t.Errorf("%s is not after %s, among the keys of %q", k.limit(a), key, a)
 		}
-		if _, ok := k.limitOf(a, k.limit(a)); ok {
+		if _, ok := k.sortOf(a, k.limit(a)); ok {
 			t.Errorf("%s is taken for a claim", k.limit(a))
 		}
 	}

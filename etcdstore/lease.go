@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -191,14 +192,43 @@ func (s *Store) dropLocked(l *lease) {
 	}
 }
 
-// timesToLive asks how long leases have left; 0 for those that have ended.
-func (s *Store) timesToLive(ctx context.Context, ids map[clientv3.LeaseID]time.Duration) error {
-	for id := range ids {
-		res, err := s.client.TimeToLive(ctx, id)
-		if err != nil {
-			return err
+// timesToLive adds to left how long the leases of queues have left, as far as that is
+// not known; 0 for those that have ended.
+func (s *Store) timesToLive(ctx context.Context, left map[clientv3.LeaseID]time.Duration, queues ...*snapshot) error {
+	var ask []clientv3.LeaseID
+	for _, q := range queues {
+		for i := range q.members {
+			id := q.members[i].lease
+			if _, known := left[id]; !known {
+				left[id] = 0
+				ask = append(ask, id)
+			}
 		}
-		ids[id] = max(0, time.Duration(res.TTL)*time.Second)
 	}
-	return nil
+	const most = 64 // at a time
+	var mu sync.Mutex
+	var failed error
+	var wg sync.WaitGroup
+	room := make(chan struct{}, most)
+	for _, id := range ask {
+		room <- struct{}{}
+		wg.Go(func() {
+			d, err := s.timeToLive(ctx, id)
+			mu.Lock()
+			left[id], failed = d, cmp.Or(failed, err)
+			mu.Unlock()
+			<-room
+		})
+	}
+	wg.Wait()
+	return failed
+}
+
+// timeToLive asks how long a lease has left; 0: it has ended.
+func (s *Store) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
+	res, err := s.client.TimeToLive(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	return max(0, time.Duration(res.TTL)*time.Second), nil
 }

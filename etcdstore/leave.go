@@ -26,15 +26,15 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 }
 
 func (s *Store) leave(ctx context.Context, r driver.Ref) (driver.State, error) {
-	if err := s.expire(ctx, r.Name, r.ID); err != nil {
+	if err := s.expire(ctx, idOf(&r)); err != nil {
 		return driver.Gone, err
 	}
 	if r.Linger == 0 {
-		if left, err := s.leaveFast(ctx, claimID{r.Name, r.ID}); left || err != nil {
+		if left, err := s.leaveFast(ctx, idOf(&r)); left || err != nil {
 			return driver.Holding, err
 		}
 	}
-	if err := s.abandon(ctx, claimID{r.Name, r.ID}); err != nil {
+	if err := s.abandon(ctx, idOf(&r)); err != nil {
 		return driver.Gone, err
 	}
 	for {
@@ -44,7 +44,7 @@ func (s *Store) leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 		}
 		was, done, err := s.remove(ctx, q, r)
 		if done && err == nil {
-			s.answered(claimID{r.Name, r.ID})
+			s.answered(idOf(&r))
 		}
 		if done || err != nil {
 			return was, err
@@ -52,39 +52,34 @@ func (s *Store) leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	}
 }
 
-// leaveFast deletes a claim of which is known that it holds, in a slot of this
-// store's, without reading the queue: who holds does so until it is deleted. It is
-// compared that the claim is on the lease on which this store has put it: one that
+// leaveFast deletes a claim of which is known that it holds, without reading the
+// queue: who holds does so until it is deleted. It is compared that the claim is the
+// one that came then, and is on the lease on which this store has put it: one that
 // another store has taken over, or left to linger, is on another. Mail about it is
 // deleted when the mailbox is read next.
 func (s *Store) leaveFast(ctx context.Context, id claimID) (left bool, err error) {
 	s.mu.Lock()
 	t := s.claims[id]
-	at, mine := s.slotOf[id]
-	if t == nil || t.status.State != driver.Holding || t.mail > t.revision || s.tried[id] != nil || s.leaves[id] ||
-		!mine || t.key != s.keys.claim(id.name, t.limit, s.slotName(at.number)) {
+	if t == nil || t.status.State != driver.Holding || t.mail > t.revision || s.tried[id] != nil {
 		s.mu.Unlock()
 		return false, nil
 	}
-	key, lease := t.key, t.lease.id
-	s.leaves[id] = true
+	there := []clientv3.Cmp{
+		clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.create),
+		clientv3.Compare(clientv3.LeaseValue(t.key), "=", t.lease.id),
+	}
 	s.mu.Unlock()
-
-	res, err := s.txn(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", lease)}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.leaves, id)
-	if err != nil {
-		s.spend() // it may arrive yet
-		s.vacate(id)
+	res, err := s.txn(ctx, there, []clientv3.Op{clientv3.OpDelete(t.key)}, nil)
+	if err != nil || !res.Succeeded {
 		return false, err
 	}
-	left = res.Succeeded
-	if left {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.claims[id] == t {
 		delete(s.claims, id)
 	}
 	s.vacate(id)
-	return left, nil
+	return true, nil
 }
 
 // removal deletes a claim of this store's, and the mail about it.
@@ -95,8 +90,8 @@ func (s *Store) removal(key string) []clientv3.Op {
 // remove takes the claim out of the queue, if it is still as it is in q.
 func (s *Store) remove(ctx context.Context, q *snapshot, r driver.Ref) (was driver.State, done bool, err error) {
 	m := q.find(r.ID)
-	if m == nil {
-		s.forget(r.Name, r.ID)
+	if m == nil || m.Mark != r.Mark {
+		s.forget(idOf(&r))
 		return driver.Gone, true, nil
 	}
 	if m.Lingering { // a repeated Leave
@@ -112,8 +107,8 @@ func (s *Store) remove(ctx context.Context, q *snapshot, r driver.Ref) (was driv
 		}
 		c := m.claim
 		c.Lingering, c.TTL = true, seconds(r.Linger)
-		if r.Used > m.token {
-			c.Used = max(c.Used, r.Used)
+		if used := m.spoken(r.Used); used > m.token {
+			c.Used = used
 		}
 		then = append(then, clientv3.OpPut(m.key, c.encode(), clientv3.WithLease(l)))
 	case m.Store == s.id:
@@ -128,7 +123,7 @@ func (s *Store) remove(ctx context.Context, q *snapshot, r driver.Ref) (was driv
 	if err != nil || !res.Succeeded {
 		return driver.Gone, false, err
 	}
-	s.forget(r.Name, r.ID)
+	s.forget(idOf(&r))
 	before, err := s.snapshot(r.Name, res.Responses[0].GetResponseRange().Kvs, res.Header.Revision)
 	if err != nil {
 		return driver.Gone, true, err

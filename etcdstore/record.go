@@ -72,11 +72,11 @@ func (s *Store) record(ctx context.Context, name string, found []*pb.ResponseOp)
 	}
 	r.Value, r.Version = append([]byte{}, kvs[0].Value...), base+kvs[0].ModRevision
 	if id := clientv3.LeaseID(kvs[0].Lease); id != 0 {
-		left := map[clientv3.LeaseID]time.Duration{id: 0}
-		if err := s.timesToLive(ctx, left); err != nil {
+		left, err := s.timeToLive(ctx, id)
+		if err != nil {
 			return r, false, err
 		}
-		r.TTL = max(time.Millisecond, left[id]) // 0 would mean for ever
+		r.TTL = max(time.Millisecond, left) // 0 would mean for ever
 	}
 	return r, true, nil
 }

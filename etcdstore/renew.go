@@ -79,7 +79,7 @@ type renewing struct {
 	untold bool // a request for it is without an answer
 }
 
-func (r *renewing) claimID() claimID { return claimID{r.Name, r.ID} }
+func (r *renewing) claimID() claimID { return idOf(&r.Ref) }
 
 func (r *renewal) answer(ref *renewing, st driver.Status, err error) {
 	r.report(ref.index, st, r.s.failed(r.call, err))
@@ -122,7 +122,7 @@ func (r *renewal) round() {
 	r.leases, r.queues, r.bad = make(map[*lease]error), make(map[string]*snapshot), make(map[string]error)
 	for i := range r.refs {
 		ref := &r.refs[i]
-		ref.tracked, ref.known = r.s.known(ref.Name, ref.ID)
+		ref.tracked, ref.known = r.s.known(ref.claimID())
 		ref.known = ref.known && ref.lease.seconds >= seconds(ref.TTL)
 		ref.untold = r.s.unanswered(ref.claimID())
 	}
@@ -206,7 +206,7 @@ func (r *renewal) read() error {
 	names = names[:0]
 	for i := range r.refs {
 		ref := &r.refs[i]
-		if t, ok := r.s.known(ref.Name, ref.ID); ok && t.mail > t.revision && r.queues[ref.Name] == nil {
+		if t, ok := r.s.known(ref.claimID()); ok && t.mail > t.revision && r.queues[ref.Name] == nil {
 			names = append(names, ref.Name)
 		}
 	}
@@ -271,16 +271,16 @@ func (r *renewal) renew(ref *renewing) (st driver.Status, err error) {
 	}
 	if ref.known && r.leases[ref.lease] == nil {
 		if q != nil {
-			m := q.find(ref.ID)
+			m := q.owned(ref.claimID())
 			switch {
-			case m == nil || m.Lingering:
-				s.forget(ref.Name, ref.ID)
+			case m == nil:
+				s.forget(ref.claimID())
 				return st, nil
 			case m.lease != ref.lease.id:
-				return s.adopt(r, q, ref.ID, ref.TTL, ref.Used)
+				return s.refresh(r, q, ref.claimID(), ref.TTL, ref.Used)
 			}
 			s.noticed(q, m)
-			if t, ok := s.known(ref.Name, ref.ID); ok {
+			if t, ok := s.known(ref.claimID()); ok {
 				if op, needed := m.note(ref.Used, t.since); needed {
 					r.notes = append(r.notes, op)
 				}
@@ -296,10 +296,10 @@ func (r *renewal) renew(ref *renewing) (st driver.Status, err error) {
 				return st, err
 			}
 		}
-		if st, err = s.adopt(r, q, ref.ID, ref.TTL, ref.Used); !again(err) || r.Err() != nil {
+		if st, err = s.refresh(r, q, ref.claimID(), ref.TTL, ref.Used); !again(err) || r.Err() != nil {
 			return st, err
 		}
-		if err := s.expire(r, ref.Name, ref.ID); err != nil {
+		if err := s.expire(r, ref.claimID()); err != nil {
 			return st, err
 		}
 		ref.known = true // look again
@@ -321,7 +321,7 @@ func (s *Store) from(l *lease, sent time.Time, ttl time.Duration) time.Time {
 func (s *Store) unread() clientv3.Op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return clientv3.OpGet(s.keys.mailbox(s.id), clientv3.WithPrefix(), clientv3.WithMinModRev(s.read+1))
+	return clientv3.OpGet(s.keys.mailbox(s.id), clientv3.WithPrefix(), clientv3.WithMinModRev(s.heard+1))
 }
 
 // readMail takes over what the mailbox says as of a revision, and returns what
@@ -329,19 +329,21 @@ func (s *Store) unread() clientv3.Op {
 func (s *Store) readMail(r *pb.RangeResponse, revision int64) (useless []clientv3.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	byID := make(map[string]*tracked)
+	byID := make(map[string][]*tracked) // by several owners, if one has adopted it
 	if len(r.Kvs) > 0 {
 		for id, t := range s.claims {
-			byID[id.id] = t
+			byID[id.id] = append(byID[id.id], t)
 		}
 	}
 	for _, kv := range r.Kvs {
-		if t := byID[strings.TrimPrefix(strings.TrimPrefix(string(kv.Value), check), wanted)]; t != nil {
+		about := byID[strings.TrimPrefix(strings.TrimPrefix(string(kv.Value), check), wanted)]
+		for _, t := range about {
 			t.mail = max(t.mail, kv.ModRevision)
-		} else {
+		}
+		if len(about) == 0 {
 			useless = append(useless, s.keys.discard(string(kv.Key), kv.ModRevision))
 		}
 	}
-	s.read = max(s.read, revision)
+	s.heard = max(s.heard, revision)
 	return useless
 }

@@ -16,9 +16,9 @@ const chunk = 50
 // settle writes the grants that do not follow from the order of arrival: whoever
 // reads a queue in which some are due does. It answers the queue then.
 //
-// Their tokens are drawn from the revision of the snapshot, and written only if
-// nothing has been put under the name since. So two grants never have the same,
-// and no claim has come meanwhile that holds by its revision.
+// They are written only if nothing has been put under the name since the snapshot,
+// so no claim has come meanwhile that holds by its revision; and their tokens are
+// those of the revision in which they are written.
 func (s *Store) settle(ctx context.Context, q *snapshot) (*snapshot, error) {
 	for q.due() {
 		base, err := s.epoch(ctx)
@@ -74,18 +74,17 @@ func (w *writing) overtake() {
 
 // grant writes a claim with the next token.
 func (w *writing) grant(m *member, c claim) {
-	c.Token, c.Overtaken = w.token(), false
+	w.draw(&c)
 	if c.Granted == 0 {
 		c.Granted = time.Now().UnixMicro()
 	}
 	w.put(m, c)
 }
 
-// token draws one. The first of the block may be a claim's that came with the
-// snapshot's revision.
-func (w *writing) token() int64 {
+// draw gives the claim a token of the revision in which it will be written.
+func (w *writing) draw(c *claim) {
 	w.drawn++
-	return token(w.base, w.q.revision) + w.drawn
+	c.Token, c.Drawn, c.Base, c.Overtaken = 0, w.drawn, w.base, false
 }
 
 func (w *writing) put(m *member, c claim) {

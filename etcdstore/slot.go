@@ -10,9 +10,8 @@ import (
 // same few keys again and again. That a key is free is compared when it is
 // written: one that was taken over by another store, or lingers, is passed by.
 //
-// Invariant: whatever deletes a key without comparing its revision finds there the
-// claim it was meant for, or nothing of this store's. So a slot is free again only
-// when that is answered, and if it is not, for ever taken: see spend.
+// Invariant: whatever deletes a claim compares the revision in which its key came, or
+// was written last. So a slot is free as soon as its claim is gone.
 type slot struct {
 	name   string
 	number int
@@ -34,22 +33,18 @@ func (s *Store) slot(id claimID, taken func(slot string) bool) string {
 	if ok && !taken(s.slotName(old.number)) {
 		return s.slotName(old.number)
 	}
-	if s.leaves[id] {
-		s.spend()
-	}
 	delete(s.slots, old)
-	next := slot{name: id.name, number: s.spent + 1}
+	next := slot{name: id.name, number: 1}
 	for s.slots[next] != (claimID{}) || taken(s.slotName(next.number)) {
 		next.number++
 	}
-	s.most = max(s.most, next.number)
 	s.slots[next], s.slotOf[id] = id, next
 	return s.slotName(next.number)
 }
 
 // vacate gives up the slot of a claim that is not known any more. s.mu is held.
 func (s *Store) vacate(id claimID) {
-	if s.claims[id] != nil || s.tried[id] != nil || s.leaves[id] {
+	if s.claims[id] != nil || s.tried[id] != nil {
 		return
 	}
 	if at, ok := s.slotOf[id]; ok {
@@ -57,7 +52,3 @@ func (s *Store) vacate(id claimID) {
 		delete(s.slotOf, id)
 	}
 }
-
-// spend takes all slots that have ever been in use out of it: there may be
-// requests on their way that delete what they find in them. s.mu is held.
-func (s *Store) spend() { s.spent = s.most }

@@ -16,17 +16,19 @@ import (
 
 // limits is the value of the key that SetLimit writes.
 type limits struct {
-	Declared int64 `json:"declared"` // what claims ask for
-	Limit    int64 `json:"limit"`    // what is in force
+	Kind     driver.Kind `json:"kind"`
+	Declared int64       `json:"declared"` // what claims ask for
+	Limit    int64       `json:"limit"`    // what is in force
 }
 
 // snapshot is the queue of a name as of a revision.
 type snapshot struct {
 	name     string
 	revision int64
-	limit    int64 // in force; 0 without claims, unless it was set
-	declared int64 // what claims ask for
-	set      int64 // revision of the key that SetLimit wrote; 0: there is none
+	kind     driver.Kind // of its claims
+	limit    int64       // in force; 0 without claims, unless it was set
+	declared int64       // what claims ask for
+	set      int64       // revision of the key that SetLimit wrote; 0: there is none
 	members  []member
 	behind   int // how many more wait, that were not read
 }
@@ -41,19 +43,28 @@ func (s *Store) snapshot(name string, kvs []*mvccpb.KeyValue, revision int64) (*
 			if err := json.Unmarshal(kv.Value, &l); err != nil {
 				return nil, foreign(key, err)
 			}
-			q.limit, q.declared, q.set = l.Limit, l.Declared, kv.ModRevision
+			if err := cmp.Or(l.Kind.Check(), driver.CheckLimit(l.Limit), driver.CheckLimit(l.Declared)); err != nil {
+				return nil, foreign(key, err)
+			}
+			q.kind, q.limit, q.declared, q.set = l.Kind, l.Limit, l.Declared, kv.ModRevision
 			continue
 		}
 		m := member{key: key, create: kv.CreateRevision, change: kv.ModRevision, lease: clientv3.LeaseID(kv.Lease)}
 		var ok bool
-		if m.limit, ok = s.keys.limitOf(name, key); !ok {
+		if m.sort, ok = s.keys.sortOf(name, key); !ok {
 			return nil, foreign(key, fmt.Errorf("no such key is written"))
 		}
 		if err := json.Unmarshal(kv.Value, &m.claim); err != nil {
 			return nil, foreign(key, err)
 		}
-		if err := driver.CheckID(m.ID); err != nil {
+		if err := cmp.Or(driver.CheckID(m.ID), driver.CheckUnits(m.Units)); err != nil {
 			return nil, foreign(key, err)
+		}
+		// Invariant: a token that was drawn is that of the revision in which it was
+		// written, so none that was drawn before is greater, also by claims that came
+		// and went meanwhile; and it is written in full with the next change.
+		if m.Drawn != 0 {
+			m.Token, m.Drawn = token(m.Base, m.change)+m.Drawn, 0
 		}
 		q.members = append(q.members, m)
 	}
@@ -84,9 +95,9 @@ func (q *snapshot) add(m member) {
 // the same transaction, and get tokens of their own when their time comes: see
 // settle.
 func (q *snapshot) arrange() {
-	slices.SortFunc(q.members, func(a, b member) int { return cmp.Compare(a.create, b.create) })
+	slices.SortFunc(q.members, func(a, b member) int { return cmp.Compare(a.came(), b.came()) })
 	if q.set == 0 && len(q.members) > 0 {
-		q.limit = q.members[0].limit // all are alike, see Enter
+		q.kind, q.limit = q.members[0].kind, q.members[0].limit // all are alike, see Enter
 		q.declared = q.limit
 	}
 	var used int64
@@ -98,10 +109,10 @@ func (q *snapshot) arrange() {
 	blocked, explicit := false, false
 	for i := range q.members {
 		m := &q.members[i]
-		m.state, m.token = driver.Waiting, 0
+		m.state, m.token, m.alone = driver.Waiting, 0, false
 		switch {
 		case m.Token != 0:
-			m.state, m.token = driver.Holding, m.Token
+			m.state, m.token, m.alone = driver.Holding, m.Token, m.Alone
 		case m.Units > q.limit: // SetLimit has made it too large: it blocks nobody
 		case used+m.Units > q.limit:
 			blocked = true
@@ -111,7 +122,7 @@ func (q *snapshot) arrange() {
 			m.state = driver.Holding
 			explicit = explicit || blocked || m.Overtaken
 			if !explicit {
-				m.token = token(m.Base, m.create)
+				m.token, m.alone = token(m.Base, m.create), m.Units == q.limit
 			}
 		}
 	}
@@ -124,6 +135,34 @@ func (q *snapshot) due() bool {
 
 func (q *snapshot) find(id string) *member {
 	if i := slices.IndexFunc(q.members, func(m member) bool { return m.ID == id }); i >= 0 {
+		return &q.members[i]
+	}
+	return nil
+}
+
+// owned returns the claim if it is its owner's who bears that mark.
+//
+// Invariant: Adopt alone changes a mark, and puts the claim under another key; and
+// whatever an owner does finds the claim by this, and writes only what is as it was
+// found. So nothing that an earlier owner has asked for changes it, however late.
+func (q *snapshot) owned(id claimID) *member {
+	if m := q.find(id.id); m != nil && m.Mark == id.mark && !m.Lingering {
+		return m
+	}
+	return nil
+}
+
+// at returns the claim that was written where m was.
+func (q *snapshot) at(m *member) *member {
+	if i := slices.IndexFunc(q.members, func(o member) bool { return o.key == m.key && o.create == m.create }); i >= 0 {
+		return &q.members[i]
+	}
+	return nil
+}
+
+// twin returns another claim with the id of m.
+func (q *snapshot) twin(m *member) *member {
+	if i := slices.IndexFunc(q.members, func(o member) bool { return o.ID == m.ID && o.key != m.key }); i >= 0 {
 		return &q.members[i]
 	}
 	return nil
@@ -151,8 +190,19 @@ func (q *snapshot) waiting() (all, blocking int) {
 	return all, blocking
 }
 
-// accepts answers what is wrong with a new claim's limit and units.
+// is returns what is wrong with a kind.
+func (q *snapshot) is(kind driver.Kind, limit int64) error {
+	if q.limit != 0 && kind != q.kind {
+		return &driver.LimitError{Name: q.name, HaveKind: q.kind, WantKind: kind, Have: q.limit, Want: limit}
+	}
+	return nil
+}
+
+// accepts returns what is wrong with a new claim's kind, limit and units.
 func (q *snapshot) accepts(c *driver.Claim) error {
+	if err := q.is(c.Kind, c.Limit); err != nil {
+		return err
+	}
 	switch {
 	case q.limit == 0: // not in use
 	case c.Limit != q.limit && c.Limit != q.declared:
@@ -189,14 +239,7 @@ func (q *snapshot) status(id string, state driver.State, now time.Time) driver.S
 		return st
 	}
 	if m.state == driver.Holding && state == driver.Holding {
-		st.Token = m.token
-		alone := m.Units == q.limit
-		if m.Token != 0 {
-			alone = m.Alone
-		}
-		if alone {
-			st.Spare = spare(m.token)
-		}
+		st.Token, st.Spare = m.token, m.spare()
 		st.Behind, _ = q.waiting()
 		st.Behind += q.behind
 		return st
@@ -214,13 +257,18 @@ func (q *snapshot) status(id string, state driver.State, now time.Time) driver.S
 
 // look reads the queue of a name, and writes the grants that are due.
 func (s *Store) look(ctx context.Context, name string) (*snapshot, error) {
-	res, err := s.txn(ctx, nil, []clientv3.Op{s.keys.ofQueue(name)}, nil)
-	if err != nil {
-		return nil, err
-	}
-	q, err := s.snapshot(name, res.Responses[0].GetResponseRange().Kvs, res.Header.Revision)
+	q, err := s.read(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	return s.settle(ctx, q)
+}
+
+// read reads the queue of a name.
+func (s *Store) read(ctx context.Context, name string) (*snapshot, error) {
+	res, err := s.txn(ctx, nil, []clientv3.Op{s.keys.ofQueue(name)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.snapshot(name, res.Responses[0].GetResponseRange().Kvs, res.Header.Revision)
 }

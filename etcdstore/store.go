@@ -36,20 +36,20 @@ type Store struct {
 	mu     sync.Mutex
 	base   int64            // what tokens count from; 0: not read yet
 	reset  chan struct{}    // closed when the cluster has lost its data
-	read   int64            // the mailbox was read up to this revision
+	heard  int64            // the mailbox was read up to this revision
 	leases map[int64]*lease // in use for new claims, by TTL in seconds
 	claims map[claimID]*tracked
 	tried  map[claimID]*attempt
 	slots  map[slot]claimID // who uses them
 	slotOf map[claimID]slot
-	spent  int              // slots up to this number are not taken any more
-	most   int              // the greatest number that was taken
-	leaves map[claimID]bool // under way on the shortest way
-	due    time.Time        // when the reaper looks again; zero if it has no need to
-	alarm  chan struct{}    // tells it that due is earlier now
+	due    time.Time     // when the reaper looks again; zero if it has no need to
+	alarm  chan struct{} // tells it that due is earlier now
 }
 
-type claimID struct{ name, id string }
+// claimID names a claim, and its owner.
+type claimID struct{ name, id, mark string }
+
+func idOf(r *driver.Ref) claimID { return claimID{r.Name, r.ID, r.Mark} }
 
 // New makes a store on a client, which stays the caller's: closing the store
 // does not close it. It does no I/O: a cluster that does not answer shows with
@@ -79,7 +79,6 @@ func newStore(client *clientv3.Client, disconnect func() error, o *Options) (*St
 		tried:  make(map[claimID]*attempt),
 		slots:  make(map[slot]claimID),
 		slotOf: make(map[claimID]slot),
-		leaves: make(map[claimID]bool),
 		alarm:  make(chan struct{}, 1),
 	}
 	if o != nil && o.Prefix != "" {

@@ -15,7 +15,6 @@ import (
 // known. Guarded by the store's mutex.
 type tracked struct {
 	key    string
-	limit  int64
 	create int64
 	// foreign: another store entered it, which may delete it again without
 	// putting mail about that, so it is read with each renewal.
@@ -43,12 +42,12 @@ type tracked struct {
 func (s *Store) track(q *snapshot, m *member, l *lease, from time.Time, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := claimID{q.name, m.ID}
+	id := m.id(q.name)
 	t := s.claims[id]
 	if t == nil || t.key != m.key || t.create != m.create {
-		t = &tracked{key: m.key, limit: m.limit, create: m.create, foreign: !s.slotted(m.key)}
-		if s.read > q.revision {
-			t.mail = s.read // there may have been news, when nobody knew of the claim
+		t = &tracked{key: m.key, create: m.create, foreign: !s.slotted(m.key)}
+		if s.heard > q.revision {
+			t.mail = s.heard // there may have been news, when nobody knew of the claim
 		}
 		s.claims[id] = t
 	}
@@ -64,7 +63,7 @@ func (s *Store) track(q *snapshot, m *member, l *lease, from time.Time, ttl time
 func (s *Store) noticed(q *snapshot, m *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.claims[claimID{q.name, m.ID}]; t != nil && t.create == m.create {
+	if t := s.claims[m.id(q.name)]; t != nil && t.create == m.create {
 		s.notice(t, q, m)
 	}
 }
@@ -102,27 +101,27 @@ func (s *Store) extend(id claimID, l *lease, from time.Time, ttl time.Duration) 
 }
 
 // forget ends tracking a claim.
-func (s *Store) forget(name, id string) {
+func (s *Store) forget(id claimID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.claims, claimID{name, id})
-	s.vacate(claimID{name, id})
+	delete(s.claims, id)
+	s.vacate(id)
 }
 
 // known answers a copy of what is known about a claim.
-func (s *Store) known(name, id string) (tracked, bool) {
+func (s *Store) known(id claimID) (tracked, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.claims[claimID{name, id}]; t != nil {
+	if t := s.claims[id]; t != nil {
 		return *t, true
 	}
 	return tracked{}, false
 }
 
 // expire deletes the claim if its own TTL is over, and is tracked still.
-func (s *Store) expire(ctx context.Context, name, id string) error {
+func (s *Store) expire(ctx context.Context, id claimID) error {
 	s.mu.Lock()
-	b, over := s.overdue(claimID{name, id}, time.Now())
+	b, over := s.overdue(id, time.Now())
 	s.mu.Unlock()
 	if !over {
 		return nil

@@ -119,11 +119,11 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 }
 
 func (s *Store) wait(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
-	if err := s.expire(ctx, r.Name, r.ID); err != nil {
+	if err := s.expire(ctx, idOf(&r)); err != nil {
 		return st, err
 	}
 	var o *lookout
-	if t, ok := s.known(r.Name, r.ID); ok && t.status.State == driver.Waiting {
+	if t, ok := s.known(idOf(&r)); ok && t.status.State == driver.Waiting {
 		o = t.watch.clone()
 	}
 	if o == nil {
@@ -184,7 +184,7 @@ func (s *Store) stands(ctx context.Context, o *lookout) (bool, error) {
 // where it takes more to tell, it answers nothing. It reads one claim, however
 // many wait.
 func (s *Store) first(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
-	t, ok := s.known(r.Name, r.ID)
+	t, ok := s.known(idOf(&r))
 	if !ok {
 		return st, nil
 	}
@@ -203,7 +203,7 @@ func (s *Store) first(ctx context.Context, r driver.Ref) (st driver.Status, err 
 	if err != nil {
 		return st, err
 	}
-	m := q.find(r.ID)
+	m := q.owned(idOf(&r))
 	if m == nil || m.create != t.create || m.Overtaken || m.Token != 0 || m.Units != 1 || q.limit != 1 {
 		return st, nil
 	}
@@ -218,9 +218,9 @@ func (s *Store) ask(ctx context.Context, r driver.Ref) (st driver.Status, o *loo
 	if err != nil {
 		return st, nil, err
 	}
-	m := q.find(r.ID)
+	m := q.owned(idOf(&r))
 	if m == nil {
-		s.forget(r.Name, r.ID)
+		s.forget(idOf(&r))
 		return st, nil, nil
 	}
 	s.noticed(q, m)

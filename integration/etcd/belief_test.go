@@ -96,7 +96,7 @@ func TestEtcdLateGrantAfterSetLimit(t *testing.T) {
 	}
 	grant, grantNow := mx.hold(writes)
 	go func() {
-		if _, err := late.Inspect(ctx, name); err != nil {
+		if err := late.Ask(ctx, name); err != nil {
 			t.Error(err)
 		}
 		done <- struct{}{}

@@ -3,10 +3,13 @@ package zkstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -335,16 +338,47 @@ func (s *Store) Ask(ctx context.Context, name string) error {
 	return nil
 }
 
-func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
-	t, err := s.onQueue(ctx, "inspect", name, func(*turn) error { return nil })
+// peek reads a queue, and leaves out what has died. It writes nothing: where claims
+// linger and no write has told the server's time lately, it takes this machine's for
+// it.
+func (s *Store) peek(ctx context.Context, n *session, name string) (driver.Queue, error) {
+	if _, err := n.prepare(ctx); err != nil {
+		return driver.Queue{}, err
+	}
+	v, _, err := s.load(ctx, n, name, false)
+	if err != nil {
+		return driver.Queue{}, err
+	}
+	t, err := s.newTurn(ctx, n, name, v)
 	if err != nil {
 		return driver.Queue{}, err
 	}
 	return t.view(), nil
 }
 
-// List implements driver.Store. It also removes the nodes of queues whose
-// claims have all died.
+// Inspect implements driver.Store.
+func (s *Store) Inspect(ctx context.Context, name string) (q driver.Queue, err error) {
+	if err := driver.CheckName(name); err != nil {
+		return q, fmt.Errorf("inspect: %w", err)
+	}
+	if err := s.begin(ctx, "inspect", name); err != nil {
+		return q, err
+	}
+	n, err := s.anySession()
+	if err == nil {
+		q, err = s.peek(ctx, n, name)
+	}
+	if err != nil {
+		return driver.Queue{}, fmt.Errorf("zookeeper: inspect %q: %w", name, err)
+	}
+	return q, nil
+}
+
+// atOnce is how many queues are read at the same time by List: requests go out
+// without waiting for the answers to those before them.
+const atOnce = 512
+
+// List implements driver.Store.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	return func(yield func(driver.Queue, error) bool) {
 		names, err := s.names(ctx, prefix)
@@ -352,16 +386,63 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 			yield(driver.Queue{}, fmt.Errorf("zookeeper: list %q: %w", prefix, err))
 			return
 		}
-		for _, name := range names {
-			v, err := s.Inspect(ctx, name)
-			if err == nil && len(v.Claims) == 0 {
+		type read struct {
+			q   driver.Queue
+			err error
+		}
+		reads := make(chan read)
+		called := ctx
+		ctx, stop := context.WithCancel(ctx)
+		var work sync.WaitGroup
+		defer work.Wait()
+		defer stop()
+		var next atomic.Int64
+		for range min(atOnce, len(names)) {
+			work.Go(func() {
+				for i := next.Add(1) - 1; i < int64(len(names)); i = next.Add(1) - 1 {
+					var r read
+					n, err := s.anySession()
+					if err == nil {
+						r.q, err = s.peek(ctx, n, names[i])
+					}
+					if err != nil {
+						r.err = nameError(names[i], err)
+					}
+					select {
+					case reads <- r:
+					case <-ctx.Done():
+						return
+					}
+				}
+			})
+		}
+		for range names {
+			var r read
+			select {
+			case r = <-reads:
+			case <-called.Done():
+				r.err = called.Err()
+			}
+			if r.err == nil && len(r.q.Claims) == 0 {
 				continue
 			}
-			if !yield(v, err) || err != nil {
+			_, here := errors.AsType[*driver.NameError](r.err)
+			if r.err != nil && !here {
+				r.err = fmt.Errorf("zookeeper: list %q: %w", prefix, r.err)
+			}
+			if !yield(r.q, r.err) || r.err != nil && !here {
 				return
 			}
 		}
 	}
+}
+
+// nameError makes a *driver.NameError of an error that concerns one name alone.
+func nameError(name string, err error) error {
+	if errors.Is(err, errNotAQueue) || errors.Is(err, zk.ErrNoAuth) {
+		return &driver.NameError{Name: name, Err: err}
+	}
+	return err
 }
 
 func (s *Store) names(ctx context.Context, prefix string) (names []string, err error) {

@@ -129,8 +129,8 @@ func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Rec
 	if err := r.Check(); err != nil {
 		return driver.Record{}, fmt.Errorf("compare and swap %q: %w", r.Name, err)
 	}
-	if len(r.Value) > maxData {
-		return driver.Record{}, fmt.Errorf("compare and swap %q: %w value: %d bytes are more than ZooKeeper takes, %d", r.Name, driver.ErrInvalid, len(r.Value), maxData)
+	if len(r.Value) > maxRequest {
+		return driver.Record{}, fmt.Errorf("compare and swap %q: %w value: %d bytes are more than ZooKeeper takes, %d", r.Name, driver.ErrInvalid, len(r.Value), maxRequest)
 	}
 	if err := s.begin(ctx, "compare and swap", r.Name); err != nil {
 		return driver.Record{}, err

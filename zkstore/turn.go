@@ -19,13 +19,16 @@ const (
 	// forever is when claims run out as far as package queue is concerned: it is
 	// their sessions that end.
 	forever = int64(1) << 61
-	// maxTold bounds the claims that are told of their grant by the very change
-	// that grants; the others find out by the next heartbeat. One change is
-	// about one claim nearly always; ZooKeeper takes no request above 1 MB.
-	maxTold = 64
-	// maxData leaves room for the rest of a request.
-	maxData = 900_000
+	// maxRequest leaves room for the rest of a request: ZooKeeper takes none above
+	// 1 MB.
+	maxRequest = 900_000
+	// maxGrown is how large a queue's list may become by one more claim. The server
+	// keeps its last 500 transactions in memory, so a name may cost it 500 times this.
+	// What grows for other reasons (a claim is adopted) may use the rest.
+	maxGrown = 256 << 10
 )
+
+var errNotAQueue = errors.New("its data is not a queue")
 
 // turn is one operation on one view of a queue.
 type turn struct {
@@ -72,7 +75,7 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 	t.Now = 1
 	if v.found && !v.dead() {
 		if err := json.Unmarshal(v.data, t.l); err != nil {
-			return nil, driver.Permanent(fmt.Errorf("zookeeper: node %s: its data is not a queue: %w", s.queuePath(name), err))
+			return nil, driver.Permanent(fmt.Errorf("zookeeper: node %s: %w: %w", s.queuePath(name), errNotAQueue, err))
 		}
 		t.Now = at(v.stat.Mzxid+1) - at(v.stat.Czxid) + 1
 		t.offset = base + at(v.stat.Czxid) - 1
@@ -159,7 +162,7 @@ func (t *turn) spent(c *queue.Claim) int64 {
 // finish works out what is to be written, and answers whether there is anything.
 func (t *turn) finish() (bool, error) {
 	maps.Copy(t.alone, account(t.q))
-	keep := t.q.Declared != 0
+	keep, grown := t.q.Declared != 0, false
 	nodes := make(map[string]bool)
 	mores := make(map[string]*more)
 	for i := range t.q.Claims {
@@ -167,7 +170,7 @@ func (t *turn) finish() (bool, error) {
 		old, known := t.was[c.ID]
 		m := t.l.More[c.ID]
 		if m == nil || known && old.Arrived != c.Arrived {
-			m, known = &more{Came: t.now}, false
+			m, known, grown = &more{Came: t.now}, false, true
 		}
 		switch {
 		case c.Lingering && !old.Lingering:
@@ -205,8 +208,9 @@ func (t *turn) finish() (bool, error) {
 	if t.gone && !t.v.found || !t.v.dead() && bytes.Equal(t.data, t.orig) {
 		return false, nil
 	}
-	if len(t.data) > maxData {
-		return false, fmt.Errorf("zookeeper: %q has %d claims, more than fit into a node", t.name, len(t.q.Claims))
+	if grown && len(t.data) > maxGrown || len(t.data) > maxRequest {
+		return false, fmt.Errorf("%w: with %d claims the node %s would have %d bytes, allowed are %d",
+			driver.ErrFull, len(t.q.Claims), t.s.queuePath(t.name), len(t.data), maxGrown)
 	}
 	t.plan(nodes)
 	return true, nil
@@ -259,14 +263,21 @@ func (t *turn) plan(nodes map[string]bool) {
 	if t.l.Keep != "" && !t.nodes[t.l.Keep] {
 		t.ops = append(t.ops, &zk.CreateRequest{Path: path + "/" + t.l.Keep, Acl: acl})
 	}
-	told := 0
+	// Who is granted is told by the very change, as far as there is room in it; the
+	// others find out with their next heartbeat.
+	const each = 128 // bytes of an operation, beside its path, at the most
+	room := maxRequest - len(t.data) - len(t.ops)*(each+len(path)+len(t.l.Keep))
 	for _, sig := range t.Signals {
 		m := t.l.More[sig.Claim.ID]
-		if sig.Kind == queue.Granted && m != nil && t.v.children[m.Node] && told < maxTold {
-			t.ops = append(t.ops, &zk.SetDataRequest{Path: path + "/" + m.Node, Version: -1})
-			told++
-			bound = true
+		if sig.Kind != queue.Granted || m == nil || !t.v.children[m.Node] {
+			continue
 		}
+		op := &zk.SetDataRequest{Path: path + "/" + m.Node, Version: -1}
+		if room -= each + len(op.Path); room < 0 {
+			break
+		}
+		t.ops = append(t.ops, op)
+		bound = true
 	}
 	if !bound {
 		for node := range t.v.children {

@@ -121,11 +121,17 @@ func (s *Store) list(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 				}
 				part := kvs[:n]
 				from, kvs = string(part[n-1].Key)+"\x00", kvs[n:]
-				if !known || driver.CheckName(name) != nil {
-					continue // it is nobody's
+				var q *snapshot
+				switch invalid := driver.CheckName(name); {
+				case !known:
+					name = string(part[0].Key)
+					err = foreign(name, errors.New("no such key is written"))
+				case invalid != nil:
+					err = foreign(string(part[0].Key), invalid)
+				default:
+					q, err = s.snapshot(name, part, res.Header.Revision)
 				}
-				q, err := s.snapshot(name, part, res.Header.Revision)
-				if more && len(kvs) == 0 {
+				if known && more && len(kvs) == 0 {
 					from = clientv3.GetPrefixRangeEnd(s.keys.queue(name))
 					if q, err = s.read(ctx, name); err != nil && !driver.IsPermanent(err) {
 						yield(driver.Queue{}, err)

@@ -105,7 +105,9 @@ func changeNoLostWakeUp(e *env) {
 
 func changeExpiry(e *env) {
 	name := e.name()
+	e.begin()
 	r := e.swap(e.a, driver.Record{Name: name, Value: []byte("x"), TTL: e.short})
+	e.inTime()
 	if e.backing.Advance != nil {
 		e.expire() // first, for who waits by timers does not notice
 	}

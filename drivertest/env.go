@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,14 +12,15 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/await"
 )
 
 const (
 	// life is the TTL of claims that must not run out during a test.
-	life = 2 * time.Minute
+	life = 40 * time.Minute
 	// patience bounds the wait for something that should come at once. It is
 	// far below life, so that what comes only when a claim runs out fails.
-	patience = 20 * time.Second
+	patience = await.Limit
 )
 
 // env is what a test works with: two Store values on one backing.
@@ -29,12 +31,13 @@ type env struct {
 	ctx     context.Context
 	a, b    driver.Store
 	short   time.Duration // TTL of claims that are to run out; see expire
+	since   time.Time     // when something got that TTL; see inTime
 }
 
-func newEnv(t *testing.T, h Harness) *env {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+func newEnv(t *testing.T, h Harness, short time.Duration) *env {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)
-	e := &env{TB: t, h: h, backing: h.New(t), ctx: ctx, short: h.ShortTTL}
+	e := &env{TB: t, h: h, backing: h.New(t), ctx: ctx, short: short}
 	if e.backing.Advance != nil {
 		e.short = life / 4
 	}
@@ -57,11 +60,69 @@ func (e *env) open() driver.Store {
 	return s
 }
 
+// errSlow is a panic that ends a test whose claims have run out too early.
+var errSlow = errors.New("what was to be there has run out before the test came to look at it")
+
+// attempt runs a test. It returns false if the machine was too slow for e.short:
+// then the test has shown nothing.
+func (e *env) attempt(test func(*env)) (inTime bool) {
+	defer func() {
+		if r := recover(); r == errSlow {
+			e.Logf("it took longer than %v", e.short)
+		} else if r != nil {
+			panic(r)
+		}
+	}()
+	test(e)
+	return true
+}
+
+// begin is called before something gets the TTL e.short.
+func (e *env) begin() {
+	if e.since.IsZero() {
+		e.since = time.Now()
+	}
+}
+
+// inTime is called when what has the TTL e.short need not be there any more. If
+// that comes later than the TTL allows, nothing is wrong, and the test is run again
+// with a longer one.
+func (e *env) inTime() {
+	e.Helper()
+	e.blame()
+	e.since = time.Time{}
+}
+
+// blame is called when a test fails: while something was to be there, it is not the
+// store's fault if that has run out.
+func (e *env) blame() {
+	if e.backing.Advance == nil && !e.since.IsZero() && time.Since(e.since) > e.short {
+		panic(errSlow)
+	}
+}
+
+func (e *env) Errorf(format string, args ...any) {
+	e.Helper()
+	e.blame()
+	e.TB.Errorf(format, args...)
+}
+
+func (e *env) Fatalf(format string, args ...any) {
+	e.Helper()
+	e.blame()
+	e.TB.Fatalf(format, args...)
+}
+
+func (e *env) Error(args ...any) { e.Helper(); e.Errorf("%s", fmt.Sprint(args...)) }
+
+func (e *env) Fatal(args ...any) { e.Helper(); e.Fatalf("%s", fmt.Sprint(args...)) }
+
 // lacks tells whether the engine cannot do that.
 func (e *env) lacks(f Feature) bool { return e.h.Missing[f] != "" }
 
 // expire lets claims with the TTL e.short run out, and no others.
 func (e *env) expire() {
+	e.inTime()
 	if e.backing.Advance != nil {
 		e.backing.Advance(e.short + time.Millisecond)
 		return
@@ -95,6 +156,7 @@ func try(c driver.Claim) driver.Claim {
 
 // brief answers c with the TTL that expire outlasts.
 func (e *env) brief(c driver.Claim) driver.Claim {
+	e.begin()
 	c.TTL = e.short
 	return c
 }
@@ -359,7 +421,7 @@ func soon[T any](e *env, ch <-chan T, what string) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(patience + 5*time.Second):
+	case <-time.After(2 * patience):
 		e.Fatalf("not within %v: %s", patience, what)
 		panic("unreachable")
 	}

@@ -43,6 +43,7 @@ func expiryDeadline(e *env) {
 	if st.Deadline.Before(deadline) {
 		e.Error("renewing brought the deadline forward")
 	}
+	e.inTime()
 	if _, err := e.acquire(e.ctx, e.b, w); err != nil {
 		e.Fatal(err)
 	}
@@ -192,6 +193,7 @@ func expiryAcquire(e *env) {
 	h, dead, w := e.brief(e.claim(name)), e.brief(e.claim(name)), e.claim(name)
 	e.enter(e.a, h, driver.Holding)
 	e.enter(e.a, dead, driver.Waiting)
+	e.inTime()
 	ctx, cancel := withPatience(e)
 	defer cancel()
 	st, err := e.acquire(ctx, e.b, w)

@@ -143,6 +143,7 @@ func lingerEnds(e *env) {
 	h, w := e.claim(name), e.claim(name)
 	first := e.enter(e.a, h, driver.Holding)
 	e.enter(e.b, w, driver.Waiting)
+	e.begin()
 	e.linger(e.a, h, e.short)
 	e.expire()
 	if st := e.becomes(e.b, w, driver.Holding); st.Token <= first.Token {
@@ -167,6 +168,7 @@ func lingerUsed(e *env) {
 	h, next := e.claim(name), e.claim(name)
 	used := e.spend(e.enter(e.a, h, driver.Holding), time.Now())
 	r := ref(h)
+	e.begin()
 	r.Used, r.Linger = used, e.short
 	e.leaveRef(e.a, r, driver.Holding)
 	if en := e.entry(e.b, h); en.Token != used {

@@ -59,9 +59,9 @@ type model struct {
 // Steps of time and TTLs are so large that the time that the test takes does
 // not matter.
 const (
-	modelStep  = 2 * time.Minute
-	modelBrief = 5 * time.Minute
-	modelLong  = time.Hour
+	modelStep  = 20 * time.Minute
+	modelBrief = 50 * time.Minute
+	modelLong  = 10 * time.Hour
 )
 
 func (m *model) step() {

@@ -26,7 +26,7 @@ func TestRedisConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	drivertest.Run(t, drivertest.Harness{
-		ShortTTL: time.Second, // a busy machine makes a request take long
+		ShortTTL: 500 * time.Millisecond,
 		New: func(testing.TB) drivertest.Backing {
 			return drivertest.Backing{Open: func() (driver.Store, error) { return rueidis.Open("redis://locks:p@"+r.Addr(), nil) }}
 		},

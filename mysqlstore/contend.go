@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"strconv"
 	"strings"
 
 	"github.com/pawl-go/pawl/internal/sqlqueue"
@@ -55,7 +56,7 @@ func (d *dialect) contend() {
 	d.join = text(`UPDATE QUEUES SET asked = asked + IF(ALONE, 1, 0), stamp = ?,
 body = CONCAT(LEFT(body, LENGTH(body) - 2), ',', ?, NOW, ',"expires":', NOW + ?, '}]}')
 WHERE name = ? AND HOLDER AND RIGHT(body, 3) = '}]}' AND LOCATE(?, body) = 0
-	AND 3 * (LENGTH(body) + ?) < @@max_allowed_packet`)
+	AND LENGTH(body) + ? < LEAST(` + strconv.Itoa(sqlqueue.MostBody) + `, @@max_allowed_packet DIV 3) - 64`)
 	// Whether a mode lets assignments see what those before them have made (that is
 	// the default) or not: last is above all that may have been used, and the next
 	// one's token. A body grows no longer by this: what the next one is granted is
@@ -64,7 +65,7 @@ WHERE name = ? AND HOLDER AND RIGHT(body, 3) = '}]}' AND LOCATE(?, body) = 0
 body = IF(ALONE, '', CONCAT(?, '{"id":"', LEFT(TAIL, LOCATE('"expires":', TAIL) - 1),
 	'"granted":', NOW, ',"token":', GREATEST(last + 1, ?, NOW), ',"alone":true,', SUBSTRING(TAIL, LOCATE('"expires":', TAIL)))),
 last = IF(body = '' OR LEFT(body, ?) = ? AND ALONE, GREATEST(last, ?), GREATEST(last + 1, ?, NOW)), since = 0, stamp = ?
-WHERE name = ? AND LEFT(body, ?) = ? AND HOLDER AND USED <= GREATEST(last, ?) AND (ALONE OR SUCCESSOR AND LENGTH(body) < @@max_allowed_packet)`)
+WHERE name = ? AND LEFT(body, ?) = ? AND LEFT(body, ?) <> ? AND HOLDER AND USED <= GREATEST(last, ?) AND (ALONE OR SUCCESSOR AND LENGTH(body) < @@max_allowed_packet)`)
 }
 
 func (d *dialect) Join(ctx context.Context, db *sql.DB, e *sqlqueue.Entrance) (bool, *sqlqueue.Row, error) {
@@ -77,6 +78,6 @@ func (d *dialect) Pass(ctx context.Context, db *sql.DB, p *sqlqueue.Passage) (bo
 	me, head := int64(len(p.Me)), int64(len(p.Head))
 	ok, err := changed(d.exec(ctx, db, d.pass, p.Head, p.Used+1,
 		me, p.Me, p.Used, p.Used+1, p.Stamp,
-		p.Name, me, p.Me, head, p.Head, p.Whole, p.Used, p.Whole))
+		p.Name, me, p.Me, int64(len(p.Other)), p.Other, head, p.Head, p.Whole, p.Used, p.Whole))
 	return ok, nil, err
 }

@@ -55,6 +55,14 @@ FROM (SELECT LOCKED_MARK AS mark) m WHERE m.mark <= ?`)
 
 func (d *dialect) Engine() string { return "mysql" }
 
+// Most leaves room for the body as hexadecimal digits in a statement.
+func (d *dialect) Most() int {
+	if packet := d.packet.Load(); packet != 0 {
+		return min(sqlqueue.MostBody, int(packet/3))
+	}
+	return assumed / 3
+}
+
 // sql makes a statement: QUEUES, RECORDS and NOW stand for themselves, and each
 // ? for a value.
 func (d *dialect) sql(text string, values ...any) string {

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"database/sql"
+	"strconv"
 	"strings"
 
 	"github.com/pawl-go/pawl/internal/sqlqueue"
@@ -34,6 +35,7 @@ var split = strings.NewReplacer("FIRST", "split_part(q.body, BETWEEN, 1)", "SECO
 
 func (d *dialect) contend(fill func(string) string) {
 	text := func(s string) string {
+		s = strings.ReplaceAll(s, "MOST", strconv.Itoa(sqlqueue.MostBody-1024))
 		return fill(strings.ReplaceAll(split.Replace(contended.Replace(s)), "BETWEEN", "'"+sqlqueue.Between+"'"))
 	}
 	const returns = ` RETURNING t.now, COLUMNS`
@@ -45,7 +47,7 @@ func (d *dialect) contend(fill func(string) string) {
 		ELSE left(q.body, -2) || ',' || $6::text || t.now || ',"expires":' || (t.now + $7::bigint) || '}]}' END,
 	stamp = $8::bigint
 FROM (SELECT NOW AS now) t
-WHERE q.name = $4::text AND (q.body = '' OR HOLDER AND right(q.body, 3) = '}]}' AND strpos(q.body, $9::text) = 0)` + returns + `)
+WHERE q.name = $4::text AND (q.body = '' OR HOLDER AND right(q.body, 3) = '}]}' AND octet_length(q.body) + octet_length($6::text) < MOST AND strpos(q.body, $9::text) = 0)` + returns + `)
 ` + note("FIRST", "w", "''", "split_part(q.body, BETWEEN, 2) <> '' AND split_part(q.body, BETWEEN, 3) = ''"))
 	// A token is above all that may have been used, and by the clock.
 	d.pass = text(`WITH new AS (UPDATE QUEUES q SET
@@ -56,7 +58,7 @@ WHERE q.name = $4::text AND (q.body = '' OR HOLDER AND right(q.body, 3) = '}]}' 
 		|| substr(TAIL, strpos(TAIL, '"expires":')) END,
 	stamp = $7::bigint
 FROM (SELECT NOW AS now) t
-WHERE q.name = $4::text AND left(q.body, length($5::text)) = $5::text AND HOLDER
+WHERE q.name = $4::text AND left(q.body, length($5::text)) = $5::text AND left(q.body, length($8::text)) <> $8::text AND HOLDER
 	AND coalesce(substring(FIRST FROM '"used":([0-9]+)')::bigint, 0) <= greatest(q.last, $6::bigint)
 	AND (ALONE OR SUCCESSOR)` + returns + `)
 ` + note("FIRST", "g", `' ' || q.last || ' ' || (length(q.body) - length(replace(q.body, BETWEEN, ''))) / length(BETWEEN) || ' 1'`, "q.body <> ''"))
@@ -87,6 +89,6 @@ func (d *dialect) Join(ctx context.Context, db *sql.DB, e *sqlqueue.Entrance) (b
 }
 
 func (d *dialect) Pass(ctx context.Context, db *sql.DB, p *sqlqueue.Passage) (bool, *sqlqueue.Row, error) {
-	row, err := d.contends(ctx, db, d.pass, p.Session, p.Head, p.Whole, p.Name, p.Me, p.Used, p.Stamp)
+	row, err := d.contends(ctx, db, d.pass, p.Session, p.Head, p.Whole, p.Name, p.Me, p.Used, p.Stamp, p.Other)
 	return row != nil, row, err
 }

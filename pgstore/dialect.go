@@ -121,6 +121,8 @@ ON CONFLICT (name) DO UPDATE SET version = excluded.version WHERE r.version < ex
 
 func (d *dialect) Engine() string { return "postgres" }
 
+func (d *dialect) Most() int { return sqlqueue.MostBody }
+
 func cells(r *sqlqueue.Row) []any {
 	return []any{&r.Now, &r.Name, &r.Stamp, &r.Last, &r.Since, &r.Body, &r.Asked}
 }

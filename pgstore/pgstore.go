@@ -19,8 +19,10 @@
 // # Poolers
 //
 // A pooler in transaction mode (PgBouncer) works, if the driver keeps no
-// prepared statements: with pgx, default_query_exec_mode=exec in the URL. It
-// cannot pass on wake-ups, which package pgx beside this one notices, unless
+// prepared statements: package pgx beside this one sees to that, by the number of
+// the server's process, which a pooler makes up; for a database of your own with
+// pgx, set default_query_exec_mode=exec. It cannot pass on wake-ups, which package
+// pgx notices, too, unless
 // [Options.Listen] goes past it. Without them waiting claims look after their
 // place: at first after a millisecond, then after a quarter of the time that
 // they have waited without moving up, 50 ms at the most for the first in the

@@ -61,6 +61,7 @@ func TestDoctorPostgres(t *testing.T) {
 	r.healthy(t)
 	r.want(t, "ok", "reachable", "PostgreSQL ")
 	r.want(t, "ok", "pooler", "none")
+	r.want(t, "ok", "transactions", "none")
 	r.want(t, "ok", "durability", "")
 	if r.Clock == nil {
 		t.Error("the clock was not compared")

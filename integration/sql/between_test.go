@@ -101,6 +101,17 @@ func swaps(value string, fresh bool) act {
 	}}
 }
 
+// adopts takes a claim over with the token that the scene began with.
+func adopts(part string) act {
+	return act{"adopt " + part, part, func(ctx context.Context, s driver.Store, sc *scene) (string, error) {
+		c := sc.claims[part]
+		st, err := s.Adopt(ctx, driver.Adoption{
+			Name: c.Name, ID: c.ID, Kind: c.Kind, Units: c.Units, Token: max(1, sc.tokens[part]), Mark: "markmark-" + part, TTL: c.TTL,
+		})
+		return told(st.State, err)
+	}}
+}
+
 // usurps breaks the lock and takes it.
 var usurps = act{"usurp", "", func(ctx context.Context, s driver.Store, sc *scene) (string, error) {
 	broken, err := breaks.do(ctx, s, sc)
@@ -216,11 +227,11 @@ func TestSQLBetween(t *testing.T) {
 		acts := []act{
 			enters("x", false), enters("x", true), renews(5*time.Minute, "whole"), renews(5*time.Minute, "whole", "two", "w", "aside"),
 			leavesFor("whole", 0), leavesFor("whole", 3*time.Minute), leavesFor("two", 0), leavesFor("w", 0),
-			resizes("whole", 1), resizes("two", 3), breaks, limits(4), swaps("mine", true), swaps("mine", false),
+			resizes("whole", 1), resizes("two", 3), breaks, limits(4), adopts("whole"), adopts("two"), swaps("mine", true), swaps("mine", false),
 		}
 		others := []act{
 			enters("y", false), enters("y", true), renews(7*time.Minute, "whole"), leavesFor("whole", 0), leavesFor("two", 0), leavesFor("w", 0),
-			resizes("whole", 2), resizes("two", 1), breaks, usurps, limits(2), sweeps, swaps("theirs", true), swaps("theirs", false),
+			resizes("whole", 2), resizes("two", 1), breaks, adopts("whole"), adopts("two"), usurps, limits(2), sweeps, swaps("theirs", true), swaps("theirs", false),
 		}
 		number, between := 0, 0
 		for _, parts := range scenes {

@@ -53,10 +53,11 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 			}
 			return r, q
 		}
-		entered, joined, left, passed := 0, 0, 0, 0
+		entered, joined, left, passed, adopted, late := 0, 0, 0, 0, 0, 0
 		rapid.Check(t, func(rt *rapid.T) {
 			name := driver.NewID()
 			var claims []driver.Claim
+			marks := make(map[string]string) // of their owners
 			for range rapid.IntRange(4, 12).Draw(rt, "steps") {
 				if rapid.IntRange(0, 3).Draw(rt, "clock") == 0 { // as if the clock had gone back, not far enough for the sweep
 					ahead := time.Now().Add(30*time.Second).UnixMicro() + rapid.Int64Range(0, 1e6).Draw(rt, "ahead")
@@ -69,8 +70,12 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 					if model.InUse() && rapid.IntRange(0, 3).Draw(rt, "same limit") > 0 {
 						limit = model.Limit
 					}
+					kind := rapid.SampledFrom([]driver.Kind{driver.KindMutex, driver.KindSemaphore}).Draw(rt, "kind")
+					if model.InUse() && rapid.IntRange(0, 3).Draw(rt, "same kind") > 0 {
+						kind = model.Kind
+					}
 					c := driver.Claim{
-						Name: name, ID: driver.NewID(), Kind: driver.KindSemaphore, Limit: limit, Units: limit,
+						Name: name, ID: driver.NewID(), Kind: kind, Limit: limit, Units: limit,
 						TTL: time.Duration(rapid.Int64Range(60_000, 600_000).Draw(rt, "ttl")) * time.Millisecond,
 						Try: rapid.IntRange(0, 3).Draw(rt, "try") == 0, Overtake: rapid.Bool().Draw(rt, "overtake"),
 						Owner: driver.Owner{Label: rapid.StringN(0, 10, 100).Draw(rt, "label"), Host: "h", PID: rapid.IntRange(0, 9).Draw(rt, "pid")},
@@ -123,12 +128,29 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 				}
 				i := max(0, rapid.IntRange(-5, len(claims)-1).Draw(rt, "which"))
 				r := storetest.Ref(claims[i])
+				r.Mark = marks[r.ID]
+				if c := model.Find(r.ID); c != nil && c.Holding() && rapid.IntRange(0, 3).Draw(rt, "adopt") == 0 {
+					a := driver.Adoption{Name: name, ID: r.ID, Kind: model.Kind, Units: c.Units, Token: max(c.Token, c.Used), Mark: driver.NewID(), TTL: time.Minute}
+					if st, err := s.Adopt(ctx, a); err != nil || st.State != driver.Holding || st.Token <= a.Token {
+						rt.Fatalf("adopted %+v: %+v, %v", c, st, err)
+					}
+					marks[r.ID] = a.Mark
+					adopted++
+					continue
+				}
+				if r.Mark != "" && rapid.IntRange(0, 2).Draw(rt, "late") == 0 {
+					r.Mark = rapid.SampledFrom([]string{"", driver.NewID()}).Draw(rt, "another owner's mark")
+					late++
+				}
 				if c := model.Find(r.ID); c != nil && c.Holding() && rapid.Bool().Draw(rt, "used") {
-					r.Used = c.Token + rapid.Int64Range(0, 1000).Draw(rt, "spare")
+					r.Used = c.Token + rapid.SampledFrom([]int64{0, 1, 1000, 1 << 16, 1 << 17, 1 << 50}).Draw(rt, "spare")
 				}
 				if rapid.IntRange(0, 3).Draw(rt, "renew") == 0 {
-					if _, err := storetest.Renew(ctx, s, claims[i]); err != nil {
-						rt.Fatal(err)
+					var st driver.Status
+					var err error
+					s.Renew(ctx, []driver.Ref{r}, func(_ int, got driver.Status, e error) { st, err = got, e })
+					if err != nil || st.State != model.State(r) {
+						rt.Fatalf("renewed: %v, %v, want %v", st.State, err, model.State(r))
 					}
 					continue
 				}
@@ -136,7 +158,9 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 				if err != nil {
 					rt.Fatal(err)
 				}
-				claims = slices.Delete(claims, i, i+1)
+				if was != driver.Gone {
+					claims = slices.Delete(claims, i, i+1)
+				}
 				_, got := read(rt, name)
 				o := &queue.Op{Now: time.Now().UnixMicro()}
 				for _, c := range got.Claims {
@@ -150,15 +174,15 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 				}
 				if len(got.Claims) == 0 {
 					left++
-					model.Limit, model.Claims = 0, nil
+					model.Kind, model.Limit, model.Claims = 0, 0, nil
 				}
 				if !reflect.DeepEqual(got, model) {
 					rt.Fatalf("left:\n got %+v\nwant %+v", got, model)
 				}
 			}
 		})
-		if entered < 50 || joined < 50 || left < 20 || passed < 20 {
-			t.Errorf("only %d entered an empty queue and %d another, %d left one alone and %d to others", entered, joined, left, passed)
+		if entered < 50 || joined < 50 || left < 20 || passed < 20 || adopted < 20 || late < 5 {
+			t.Errorf("only %d entered an empty queue and %d another, %d left one alone and %d to others, %d were adopted, and %d owners came late", entered, joined, left, passed, adopted, late)
 		}
 	})
 }

@@ -67,6 +67,19 @@ func TestSQLShapes(t *testing.T) {
 				c.Used = soon + 7
 				return queue.Queue{Claims: []queue.Claim{c, waits(w, 3, soon)}}
 			},
+			func(h string) queue.Queue { // another kind of lock
+				return queue.Queue{Kind: driver.KindRW, Claims: []queue.Claim{holds(h, 3, soon), waits(w, 3, soon)}}
+			},
+			func(h string) queue.Queue { // adopted by somebody
+				c := holds(h, 3, soon)
+				c.Mark = "somebody"
+				return queue.Queue{Claims: []queue.Claim{c, waits(w, 3, soon)}}
+			},
+			func(h string) queue.Queue {
+				c := holds(h, 3, soon)
+				c.Mark = "somebody"
+				return queue.Queue{Claims: []queue.Claim{c}}
+			},
 			func(string) queue.Queue { // nobody holds, though somebody might
 				return queue.Queue{Claims: []queue.Claim{waits(w, 3, soon)}}
 			},
@@ -85,6 +98,9 @@ func TestSQLShapes(t *testing.T) {
 				q := shape(h.ID)
 				if q.Limit == 0 {
 					q.Limit = 3
+				}
+				if q.Kind == 0 {
+					q.Kind = driver.KindSemaphore
 				}
 				text, err := json.Marshal(&q)
 				if err != nil {

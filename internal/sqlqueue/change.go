@@ -66,7 +66,8 @@ func (r *Row) over() (last int64, ok bool) {
 
 // rule is one operation on a queue, which may be run again. It reports whether
 // what it changed must be saved: what time alone has brought about need not be,
-// unless somebody was granted something. r will be the row as it is stored then.
+// unless somebody was granted something. r will be the row as it is stored then; its
+// Body is the one before.
 type rule func(q *queue.Queue, o *queue.Op, r *Row) (save bool, err error)
 
 // outrun is how long to pause after the first try that somebody else was faster
@@ -122,7 +123,7 @@ func (w *work) save(old *Row, f rule) (done bool, signals []signal, err error) {
 	if err != nil {
 		return false, nil, err
 	}
-	next := Change{Row: Row{Name: old.Name, Stamp: newStamp(), Asked: old.Asked}, Was: old.Stamp}
+	next := Change{Row: Row{Name: old.Name, Stamp: newStamp(), Asked: old.Asked, Body: old.Body}, Was: old.Stamp}
 	if old.Stamp == 0 {
 		next.Mark = old.Last
 	}

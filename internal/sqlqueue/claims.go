@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,10 +13,10 @@ import (
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
-// note notes what became of a claim.
-func (s *Store) note(id, name string, ttl time.Duration, st *driver.Status, q *queue.Queue, row *Row) {
+// note notes what became of a claim, for the owner with that mark.
+func (s *Store) note(id, mark, name string, ttl time.Duration, st *driver.Status, q *queue.Queue, row *Row) {
 	c := q.Find(id)
-	s.own.put(id, name, ttl, st, row, allOf(q, c), aloneIn(q, c, row), c != nil && c.Session != "" && c.Session == s.channel())
+	s.own.put(id, mark, name, ttl, st, row, allOf(q, c), aloneIn(q, c, row), c != nil && c.Session != "" && c.Session == s.channel())
 	if st.State == driver.Holding {
 		s.post.holds()
 	}
@@ -29,12 +30,18 @@ func aloneIn(q *queue.Queue, c *queue.Claim, row *Row) *soleness {
 	return &soleness{ends: c.Expires - row.Since, used: c.Used}
 }
 
-// allOf answers the queue's limit, if that is what the claim wants or holds.
-func allOf(q *queue.Queue, c *queue.Claim) int64 {
+// all is everything that there is of a name; the zero value is nothing.
+type all struct {
+	kind  driver.Kind
+	limit int64
+}
+
+// allOf returns everything, if that is what the claim wants or holds.
+func allOf(q *queue.Queue, c *queue.Claim) all {
 	if c == nil || c.Units != q.Limit || q.Declared != 0 {
-		return 0
+		return all{}
 	}
-	return q.Limit
+	return all{q.Kind, q.Limit}
 }
 
 // Wait implements driver.Store.
@@ -83,7 +90,7 @@ func (s *Store) see(ctx context.Context, r driver.Ref) (driver.Status, error) {
 			return false, nil
 		})
 		if err == nil {
-			s.note(r.ID, r.Name, time.Minute, &st, q, row)
+			s.note(r.ID, r.Mark, r.Name, time.Minute, &st, q, row)
 		}
 		return st, err
 	})
@@ -108,7 +115,7 @@ func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, er
 			return state == driver.Holding, queue.NameLimit(err, a.Name)
 		})
 		if err == nil {
-			s.note(a.ID, a.Name, a.TTL, &st, q, row)
+			s.note(a.ID, a.Mark, a.Name, a.TTL, &st, q, row)
 		}
 		return st, err
 	})
@@ -138,21 +145,21 @@ func (w *work) leave(r *driver.Ref) (was driver.State, err error) {
 	if s.sweep.due() {
 		w.after = func(ctx context.Context) { s.sweep.run(ctx, s, r.Name) }
 	}
-	if stamp, how := s.own.alone(r.ID); stamp != 0 && r.Linger == 0 {
+	if stamp, how := s.own.alone(r); stamp != 0 && r.Linger == 0 {
 		left, err := s.Dialect.Leave(w.ctx, s.DB, r.Name, stamp, how.ends, max(how.used, r.Used), newStamp())
 		if err != nil {
 			return driver.Gone, err
 		}
 		if left {
 			s.known.saw(r.Name, idle)
-			s.own.forget(r.ID)
+			s.own.forget(r)
 			return driver.Holding, nil
 		}
 	}
-	if limit := s.own.holdsAll(r.ID); limit != 0 && r.Linger == 0 {
-		if passed, err := w.pass(passage(r, limit, s.channel())); err != nil || passed {
+	if a := s.own.holdsAll(r); a.limit != 0 && r.Linger == 0 {
+		if passed, err := w.pass(passage(r, a, s.channel())); err != nil || passed {
 			if passed {
-				s.own.forget(r.ID)
+				s.own.forget(r)
 				was = driver.Holding
 			}
 			return was, err
@@ -169,7 +176,7 @@ func (w *work) leave(r *driver.Ref) (was driver.State, err error) {
 	})
 	if err == nil {
 		s.known.saw(r.Name, like)
-		s.own.forget(r.ID)
+		s.own.forget(r)
 	}
 	return was, err
 }
@@ -290,13 +297,12 @@ func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) 
 	if err := driver.CheckName(name); err != nil {
 		return driver.Queue{}, fmt.Errorf("inspect: %w", err)
 	}
-	v, err := call(ctx, s, func(w *work) (v driver.Queue, err error) {
-		err = w.change(name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
-			o.Look(q)
-			v = q.View(name, o.Now)
-			return false, nil
-		})
-		return v, err
+	v, err := call(ctx, s, func(w *work) (driver.Queue, error) {
+		row, err := s.Dialect.Load(w.ctx, s.DB, name)
+		if err != nil {
+			return driver.Queue{}, err
+		}
+		return row.view()
 	})
 	if err != nil {
 		return driver.Queue{Name: name}, s.failed("inspect", name, err)
@@ -304,8 +310,24 @@ func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) 
 	return v, nil
 }
 
-// page is how many rows List reads at a time.
-const page = 200
+// view returns the queue as others see it, without what has run out. Whom that
+// lets in is granted by the next operation, for reading writes nothing.
+func (r *Row) view() (driver.Queue, error) {
+	q, err := r.queue()
+	if err != nil {
+		return driver.Queue{Name: r.Name}, err
+	}
+	q.Claims = slices.DeleteFunc(q.Claims, func(c queue.Claim) bool { return c.Expires <= r.Now })
+	return q.View(r.Name, r.Now), nil
+}
+
+// List reads a few rows first, so that there is something to see, and then ever
+// more at a time, as long as they are not large.
+const (
+	firstPage = 100
+	lastPage  = 4000
+	largePage = 1 << 20 // bytes
+)
 
 // List implements driver.Store.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
@@ -318,7 +340,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 			return // no name begins like that
 		}
 		from, after := prefix, false
-		for {
+		for page := firstPage; ; {
 			rows, err := call(ctx, s, func(w *work) ([]Row, error) {
 				return s.Dialect.Page(w.ctx, s.DB, from, after, page)
 			})
@@ -326,16 +348,20 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 				yield(driver.Queue{}, s.failed("list names with prefix", prefix, err))
 				return
 			}
+			size := 0
 			for i := range rows {
 				r := &rows[i]
 				if !strings.HasPrefix(r.Name, prefix) {
 					return
 				}
-				v, err := s.view(ctx, r)
-				if err == nil && len(v.Claims) == 0 {
+				size += len(r.Body)
+				v, err := r.view()
+				if err != nil {
+					err = &driver.NameError{Name: r.Name, Err: fmt.Errorf("%s: %w", s.Dialect.Engine(), err)}
+				} else if len(v.Claims) == 0 {
 					continue
 				}
-				if !yield(v, err) || err != nil {
+				if !yield(v, err) {
 					return
 				}
 			}
@@ -343,21 +369,11 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 				return
 			}
 			from, after = rows[len(rows)-1].Name, true
+			if size > largePage {
+				page = max(1, page/2)
+			} else {
+				page = min(2*page, lastPage)
+			}
 		}
 	}
-}
-
-// view is what Inspect answers, of a row that was read; without a statement
-// unless time has granted something.
-func (s *Store) view(ctx context.Context, r *Row) (driver.Queue, error) {
-	q, err := r.queue()
-	if err != nil {
-		return driver.Queue{}, s.failed("inspect", r.Name, err)
-	}
-	o := queue.Op{Now: r.Now}
-	o.Look(q)
-	if len(o.Signals) > 0 {
-		return s.Inspect(ctx, r.Name)
-	}
-	return q.View(r.Name, r.Now), nil
 }

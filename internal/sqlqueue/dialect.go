@@ -105,6 +105,10 @@ type Dialect interface {
 	// the time and Asked 0, and answers Last, which is the token; else 0, and the
 	// row if that came along. With known it may count on the row to be there.
 	Enter(ctx context.Context, db *sql.DB, e *Entrance, known bool) (token int64, old *Row, err error)
+	// Most is how many bytes a Body may have when another claim has come to it: so
+	// few that everything else can be done with it, and at most MostBody. Enter and
+	// Join keep to it.
+	Most() int
 	// Join puts e.Claim at the end of the queue, if the first claim holds all there
 	// is and has not run out. If it is the first that waits, Asked rises, and the
 	// holder is told "w ID" on its channel. It reports whether it did, and the row
@@ -166,6 +170,10 @@ type Dialect interface {
 	// Fault says what kind of error that is, and a hint for people, or "".
 	Fault(err error) (Fault, string)
 }
+
+// MostBody is how large a queue may become: each operation reads and writes all of
+// it. That is some ten thousand claims.
+const MostBody = 4 << 20
 
 // ErrUnfinished is the error where the tables have no version: somebody is
 // creating them, or died while doing so. Creating them again finishes that.

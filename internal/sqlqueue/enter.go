@@ -35,7 +35,7 @@ func (w *work) enter(c *driver.Claim, sent time.Time) (st driver.Status, err err
 		s.own.expect(c.ID, c.Name, c.TTL)
 		defer func() {
 			if err != nil {
-				s.own.forget(c.ID)
+				s.own.forget(&driver.Ref{ID: c.ID})
 			}
 		}()
 	}
@@ -45,12 +45,12 @@ func (w *work) enter(c *driver.Claim, sent time.Time) (st driver.Status, err err
 		return st, err
 	case in.token != 0:
 		st = driver.Status{State: driver.Holding, Token: in.token, Deadline: driver.Deadline(sent, c.TTL)}
-		limit := int64(0)
+		var everything all
 		if c.Units == c.Limit {
-			st.Spare, limit = queue.Spare, c.Limit
+			st.Spare, everything = queue.Spare, all{c.Kind, c.Limit}
 		}
 		row := Row{Name: c.Name, Stamp: e.Stamp}
-		s.own.put(c.ID, c.Name, c.TTL, &st, &row, limit, &soleness{ends: queue.Micros(c.TTL)}, s.channel() != "")
+		s.own.put(c.ID, "", c.Name, c.TTL, &st, &row, everything, &soleness{ends: queue.Micros(c.TTL)}, s.channel() != "")
 		s.post.holds()
 		return st, nil
 	}
@@ -68,7 +68,11 @@ func (w *work) enter(c *driver.Claim, sent time.Time) (st driver.Status, err err
 	var q *queue.Queue
 	err = w.change(c.Name, old, func(now *queue.Queue, o *queue.Op, r *Row) (bool, error) {
 		o.Session = s.channel()
+		known := now.Find(c.ID) != nil
 		state, err := o.Enter(now, c)
+		if full := len(r.Body)+len(e.Body) > s.Dialect.Most(); err == nil && full && !known && now.Find(c.ID) != nil {
+			return false, driver.ErrFull
+		}
 		st, q, row = now.Status(c.ID, state, o.Now, sent, c.TTL), now, r
 		return state == driver.Holding || state == driver.Waiting, queue.NameLimit(err, c.Name)
 	})
@@ -76,7 +80,7 @@ func (w *work) enter(c *driver.Claim, sent time.Time) (st driver.Status, err err
 		return driver.Status{}, err
 	}
 	s.known.saw(c.Name, likeness(q, c.ID))
-	s.note(c.ID, c.Name, c.TTL, &st, q, row)
+	s.note(c.ID, "", c.Name, c.TTL, &st, q, row)
 	return st, nil
 }
 
@@ -143,7 +147,7 @@ func (w *work) joined(c *driver.Claim, row *Row, sent time.Time) (st driver.Stat
 	}
 	st = q.Status(c.ID, q.State(driver.Ref{ID: c.ID}), row.Now, sent, c.TTL)
 	s.known.saw(c.Name, likeness(q, c.ID))
-	s.note(c.ID, c.Name, c.TTL, &st, q, row)
+	s.note(c.ID, "", c.Name, c.TTL, &st, q, row)
 	if st.State == driver.Waiting && st.Ahead == 0 {
 		for i := range q.Claims {
 			if q.Claims[i].Holding() {

@@ -144,7 +144,7 @@ func (g *registry) found(id string, row *Row, q *queue.Queue) (n driver.Notice, 
 	case e.state == driver.Waiting && c.Holding() && c.Token <= e.floor: // read long ago
 	case e.state == driver.Waiting && c.Holding():
 		st := q.Status(id, driver.Holding, row.Now, noTime, 0)
-		e.grant, e.seen, e.asked = &st, row.Stamp, row.Asked
+		e.grant, e.seen, e.asked, e.token = &st, row.Stamp, row.Asked, st.Token
 		g.hold(id, e)
 		e.alone(aloneIn(q, c, row))
 		g.ring(id, e)
@@ -154,6 +154,10 @@ func (g *registry) found(id string, row *Row, q *queue.Queue) (n driver.Notice, 
 		e.floor = max(e.floor, row.Last)
 		g.saw(e, &st, row, e.pushed)
 	case e.state == driver.Holding:
+		if c.Mark != e.mark { // it is another's by now
+			e.seen, e.sole = row.Stamp, false
+			return driver.Notice{Kind: driver.Check, ID: id}, true
+		}
 		wanted := e.asked != row.Asked
 		if e.seen != row.Stamp {
 			e.sole = false

@@ -15,7 +15,7 @@ import (
 func waiting(t *testing.T, g *registry, id, name string, ahead int, pushed bool) <-chan struct{} {
 	t.Helper()
 	g.expect(id, name, time.Minute)
-	g.put(id, name, time.Minute, &driver.Status{State: driver.Waiting, Ahead: ahead}, &Row{Name: name, Stamp: 1}, 0, nil, pushed)
+	g.put(id, "", name, time.Minute, &driver.Status{State: driver.Waiting, Ahead: ahead}, &Row{Name: name, Stamp: 1}, all{}, nil, pushed)
 	st, news := g.take(id)
 	if st != nil || news == nil {
 		t.Fatalf("a waiting claim: %v, %v", st, news)
@@ -116,17 +116,17 @@ func TestFound(t *testing.T) {
 	}
 	var g registry
 	hold := func() {
-		g.put("h", "n", time.Hour, &driver.Status{State: driver.Holding, Token: 5}, &Row{Name: "n", Stamp: 1, Asked: 3}, 0, &soleness{ends: 9}, false)
+		g.put("h", "", "n", time.Hour, &driver.Status{State: driver.Holding, Token: 5}, &Row{Name: "n", Stamp: 1, Asked: 3}, all{}, &soleness{ends: 9}, false)
 	}
 	hold()
 	if n, told := g.found("h", &Row{Stamp: 2, Now: 10, Asked: 3}, q(h, w)); told {
 		t.Errorf("nobody asked, noticed %+v", n)
 	}
-	if was, _ := g.alone("h"); was != 0 {
+	if was, _ := g.alone(&driver.Ref{ID: "h"}); was != 0 {
 		t.Error("alone in a row that somebody has changed")
 	}
 	hold()
-	if was, how := g.alone("h"); was != 1 || how.ends != 9 {
+	if was, how := g.alone(&driver.Ref{ID: "h"}); was != 1 || how.ends != 9 {
 		t.Errorf("alone: %d, %+v", was, how)
 	}
 	if n, told := g.found("h", &Row{Stamp: 2, Now: 10, Asked: 4}, q(h)); !told || n.Kind != driver.Wanted {
@@ -148,7 +148,7 @@ func TestGrantBeforeTheAnswer(t *testing.T) {
 	if g.granted("w", driver.Status{State: driver.Holding, Token: 2}) {
 		t.Error("it is not known yet whether that claim is in the queue")
 	}
-	g.put("w", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Stamp: 1, Last: 1}, 0, nil, true)
+	g.put("w", "", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Stamp: 1, Last: 1}, all{}, nil, true)
 	if st, _ := g.take("w"); st == nil || st.Token != 2 {
 		t.Errorf("the grant is lost: %+v", st)
 	}
@@ -157,7 +157,7 @@ func TestGrantBeforeTheAnswer(t *testing.T) {
 	}
 	g.granted("w", driver.Status{State: driver.Holding, Token: 3})
 	g.expect("w", "n", time.Minute)
-	g.put("w", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Stamp: 1}, 0, nil, true)
+	g.put("w", "", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Stamp: 1}, all{}, nil, true)
 	if st, news := g.take("w"); st != nil || news == nil {
 		t.Errorf("an old grant: %+v", st)
 	}
@@ -170,7 +170,7 @@ func TestOldGrant(t *testing.T) {
 	const last = 5
 	old, young := driver.Status{State: driver.Holding, Token: last}, driver.Status{State: driver.Holding, Token: last + 1}
 	enter := func(g *registry) {
-		g.put("w", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Name: "n", Stamp: 1, Last: last}, 0, nil, true)
+		g.put("w", "", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Name: "n", Stamp: 1, Last: last}, all{}, nil, true)
 	}
 	row := func(token int64) (*Row, *queue.Queue) {
 		return &Row{Name: "n", Stamp: 2, Last: token, Now: 1}, &queue.Queue{Limit: 1, Claims: []queue.Claim{
@@ -207,7 +207,7 @@ func TestNewsBeforeWait(t *testing.T) {
 		var g registry
 		g.expect("w", "n", time.Minute)
 		happen(&g) // the claim is in the row, and the answer on its way
-		g.put("w", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Name: "n", Stamp: 1}, 0, nil, true)
+		g.put("w", "", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Name: "n", Stamp: 1}, all{}, nil, true)
 		for _, when := range []string{"before the answer", "before Wait"} {
 			if _, news := g.take("w"); news != nil {
 				t.Errorf("%s, %s: it waits without having looked", name, when)
@@ -257,7 +257,7 @@ func TestLookForSeveral(t *testing.T) {
 func TestRegistryForgets(t *testing.T) {
 	var g registry
 	for i := range 10 * forgetful {
-		g.put(fmt.Sprint(i), "n", -time.Hour, &driver.Status{State: driver.Holding, Token: 1}, &Row{Stamp: 1}, 0, nil, false)
+		g.put(fmt.Sprint(i), "", "n", -time.Hour, &driver.Status{State: driver.Holding, Token: 1}, &Row{Stamp: 1}, all{}, nil, false)
 	}
 	if len(g.claims) > 2*forgetful {
 		t.Errorf("%d claims that have run out are kept", len(g.claims))

@@ -12,7 +12,7 @@ import (
 func holding(g *registry, n int, pushed bool) {
 	for i := range n {
 		id := fmt.Sprintf("holder%d", i)
-		g.put(id, id, time.Hour, &driver.Status{State: driver.Holding, Token: 1}, &Row{Name: id, Stamp: 1}, 1, nil, pushed)
+		g.put(id, "", id, time.Hour, &driver.Status{State: driver.Holding, Token: 1}, &Row{Name: id, Stamp: 1}, all{driver.KindMutex, 1}, nil, pushed)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestDueYoung(t *testing.T) {
 		}
 		holding(&told, 10, false)
 		for i := range 10 {
-			told.forget(fmt.Sprintf("holder%d", i))
+			told.forget(&driver.Ref{ID: fmt.Sprintf("holder%d", i)})
 		}
 		if len(told.young) > 0 {
 			t.Error("who has left is looked for")

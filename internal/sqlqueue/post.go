@@ -144,7 +144,7 @@ func (p *post) heard() bool {
 //
 //	g ID TOKEN BEHIND ALONE    granted
 //	w ID                       wanted
-//	b ID                       broken
+//	b ID                       broken, or adopted by somebody else
 //
 // Others may come from a later version, and are ignored.
 func noteText(s *signal) string {
@@ -195,7 +195,7 @@ func (p *post) tell(signals []signal) {
 			p.granted(s.Claim.ID, s.status)
 		case queue.Wanted:
 			p.wanted(s.Claim.ID)
-		case queue.Broken:
+		case queue.Broken, queue.Adopted:
 			p.broken(s.Claim.ID)
 		}
 	}
@@ -224,7 +224,7 @@ func (p *post) wanted(id string) {
 }
 
 func (p *post) broken(id string) {
-	if p.s.own.forget(id) {
+	if p.s.own.broken(id) {
 		p.notify(driver.Notice{Kind: driver.Check, ID: id})
 	}
 }

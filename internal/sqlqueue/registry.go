@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/queue"
 )
 
 var noTime time.Time
@@ -15,8 +16,10 @@ type own struct {
 	expires time.Time // by then it has run out, or was renewed
 	state   driver.State
 
-	seen, asked int64 // the row's stamp and count when the claim was seen there last
-	limit       int64 // of the queue, if that is what the claim wants or holds
+	seen, asked int64  // the row's stamp and count when the claim was seen there last
+	all         all    // of the queue, if that is what the claim wants or holds
+	mark        string // of the owner here
+	token       int64  // of the grant, while it holds, as far as is known
 
 	// sole: in the row with that stamp it holds, and nobody else is there.
 	sole bool
@@ -86,20 +89,21 @@ func (g *registry) get(id, name string, ttl time.Duration) *own {
 func (g *registry) expect(id, name string, ttl time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e := g.get(id, name, ttl)
-	e.state, e.grant, e.sole = driver.Gone, nil, false
+	if e := g.get(id, name, ttl); e.mark == "" { // else it was adopted here
+		e.state, e.grant, e.sole = driver.Gone, nil, false
+	}
 }
 
-// put notes what an operation has answered about a claim; its limit if it wants or
-// holds everything, and of one that holds alone, how. pushed tells whether the row
-// has this store's channel for it.
-func (g *registry) put(id, name string, ttl time.Duration, st *driver.Status, row *Row, limit int64, sole *soleness, pushed bool) {
+// put notes what the owner with that mark was told about a claim; everything, if
+// it wants or holds that, and of one that holds alone, how. pushed tells whether
+// the row has this store's channel for it.
+func (g *registry) put(id, mark, name string, ttl time.Duration, st *driver.Status, row *Row, a all, sole *soleness, pushed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch st.State {
 	case driver.Waiting:
 		e := g.get(id, name, ttl)
-		e.floor, e.limit = max(e.floor, row.Last), limit
+		e.floor, e.all, e.mark = max(e.floor, row.Last), a, mark
 		if e.grant == nil || e.grant.Token <= e.floor { // else a message was faster
 			g.saw(e, st, row, pushed)
 		}
@@ -109,10 +113,12 @@ func (g *registry) put(id, name string, ttl time.Duration, st *driver.Status, ro
 		g.ring(id, e)
 		e.grant, e.seen, e.asked, e.pushed = nil, row.Stamp, row.Asked, pushed
 		g.hold(id, e)
-		e.limit = limit
+		e.all, e.mark, e.token = a, mark, st.Token
 		e.alone(sole)
 	default:
-		g.drop(id)
+		if e := g.claims[id]; e != nil && e.mark == mark { // else another owner's, who is here too
+			g.drop(id)
+		}
 	}
 }
 
@@ -157,21 +163,32 @@ func (e *own) alone(sole *soleness) {
 	}
 }
 
-// holdsAll answers the limit of the claim's queue, if the claim holds that.
-func (g *registry) holdsAll(id string) int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if e := g.claims[id]; e != nil && e.state == driver.Holding {
-		return e.limit
+// held returns the claim if it holds for its owner who says that it has used that
+// token; the lock is held. Nil if no token like that can have been used: the rules
+// decide what it counts for.
+func (g *registry) held(r *driver.Ref) *own {
+	e := g.claims[r.ID]
+	if e == nil || e.state != driver.Holding || e.mark != r.Mark || r.Used > e.token+queue.Spare {
+		return nil
 	}
-	return 0
+	return e
 }
 
-// alone answers the row's stamp if the claim holds alone in it.
-func (g *registry) alone(id string) (was int64, how soleness) {
+// holdsAll returns everything that there is of the name, if the claim holds that.
+func (g *registry) holdsAll(r *driver.Ref) all {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if e := g.claims[id]; e != nil && e.sole {
+	if e := g.held(r); e != nil {
+		return e.all
+	}
+	return all{}
+}
+
+// alone returns the row's stamp if the claim holds alone in it.
+func (g *registry) alone(r *driver.Ref) (was int64, how soleness) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e := g.held(r); e != nil && e.sole {
 		return e.seen, soleness{e.ends, e.used}
 	}
 	return 0, how
@@ -234,8 +251,17 @@ func (g *registry) drop(id string) {
 	}
 }
 
-// forget ends the interest in a claim, and reports whether there was any.
-func (g *registry) forget(id string) bool {
+// forget ends the owner's interest in a claim.
+func (g *registry) forget(r *driver.Ref) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e := g.claims[r.ID]; e != nil && e.mark == r.Mark {
+		g.drop(r.ID)
+	}
+}
+
+// broken ends the interest in a claim, and reports whether there was any.
+func (g *registry) broken(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_, ok := g.claims[id]
@@ -253,7 +279,7 @@ func (g *registry) granted(id string, st driver.Status) bool {
 		return false
 	}
 	waited := e.state == driver.Waiting // else put decides whether that is this claim
-	e.grant, e.sole = &st, false
+	e.grant, e.sole, e.token = &st, false, st.Token
 	g.hold(id, e)
 	g.ring(id, e)
 	return waited

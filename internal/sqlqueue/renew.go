@@ -176,11 +176,11 @@ func (w *work) renewAll(refs []driver.Ref, sent time.Time) ([]*renewal, error) {
 		for k, i := range is {
 			switch {
 			case !there[name]:
-				s.own.forget(refs[i].ID)
+				s.own.forget(&refs[i])
 				out[i] = &renewal{} // Gone
 			case r != nil && (saved[name] || r.next.Stamp == r.next.Was):
 				out[i] = &r.out[k]
-				s.noteRenewed(refs[i].ID, name, refs[i].TTL, &r.out[k].st, r.q, &r.next.Row)
+				s.noteRenewed(&refs[i], &r.out[k].st, r.q, &r.next.Row)
 			case r != nil && saving != nil:
 				out[i] = &renewal{err: s.explain(saving)}
 			}
@@ -227,7 +227,7 @@ func (w *work) renewOne(r *driver.Ref, sent time.Time) (st driver.Status, err er
 		return state != driver.Gone, nil
 	})
 	if err == nil {
-		w.s.noteRenewed(r.ID, r.Name, r.TTL, &st, q, row)
+		w.s.noteRenewed(r, &st, q, row)
 	}
 	return st, err
 }
@@ -235,11 +235,11 @@ func (w *work) renewOne(r *driver.Ref, sent time.Time) (st driver.Status, err er
 // noteRenewed is note for a renewal. It tells a holder that is to look for that
 // itself that it was asked for since: the next look would see no change of the
 // row.
-func (s *Store) noteRenewed(id, name string, ttl time.Duration, st *driver.Status, q *queue.Queue, row *Row) {
-	asked := st.State == driver.Holding && s.own.askedSince(id, row, s.post.up.Load())
-	s.note(id, name, ttl, st, q, row)
+func (s *Store) noteRenewed(r *driver.Ref, st *driver.Status, q *queue.Queue, row *Row) {
+	asked := st.State == driver.Holding && s.own.askedSince(r.ID, row, s.post.up.Load())
+	s.note(r.ID, r.Mark, r.Name, r.TTL, st, q, row)
 	if asked {
-		s.post.notify(driver.Notice{Kind: driver.Wanted, ID: id})
+		s.post.notify(driver.Notice{Kind: driver.Wanted, ID: r.ID})
 	}
 }
 

@@ -33,7 +33,7 @@ func TestRenewalTellsOfAWish(t *testing.T) {
 			s.own.claims = map[string]*own{"h": {name: "n", state: tt.state, asked: 3, pushed: tt.pushed}}
 			q := &queue.Queue{Limit: 1}
 			for range 2 {
-				s.noteRenewed("h", "n", driver.MinTTL, &driver.Status{State: driver.Holding, Token: 1}, q, &Row{Name: "n", Stamp: 2, Asked: tt.asked})
+				s.noteRenewed(&driver.Ref{ID: "h", Name: "n", TTL: driver.MinTTL}, &driver.Status{State: driver.Holding, Token: 1}, q, &Row{Name: "n", Stamp: 2, Asked: tt.asked})
 			}
 			if tt.want != (len(notices) == 1 && notices[0].Kind == driver.Wanted && notices[0].ID == "h") || len(notices) > 1 {
 				t.Errorf("noticed %+v", notices)

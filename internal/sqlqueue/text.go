@@ -13,7 +13,7 @@ import (
 // outrun, and so need no second try. They work on the text of a body, which is
 // what package json makes of a queue.Queue:
 //
-//	{"last":0,"limit":1,"claims":[{"id":"A",…,"units":1,…},{"id":"B",…,"expires":9}]}
+//	{"last":0,"kind":"m","limit":1,"claims":[{"id":"A",…,"units":1,…},{"id":"B",…,"expires":9}]}
 //
 // Quotes inside of a JSON string are escaped, so what is looked for with quotes
 // around it is no part of a label. A statement that finds anything else than
@@ -34,8 +34,8 @@ type Entrance struct {
 	Body     string // of a queue with this claim alone, its times counted from Since
 
 	// For Join: how the claim stands behind others, up to the number of its arrival;
-	// how the body of a queue of that limit begins, up to its claims; and what
-	// stands in the claims that hold or want all of it.
+	// how the body of a queue of that kind and limit begins, up to its claims; and
+	// what stands in the claims that hold or want all of it.
 	Claim, Head, Whole string
 }
 
@@ -46,11 +46,15 @@ type Passage struct {
 	Stamp   int64
 	Used    int64
 	Session string // who needs no note
-	// Me is how the body begins if the claim comes first; see also Entrance.
-	Me, Head, Whole string
+	// Me is how the body begins if the claim comes first, and Other how it does if
+	// that has another owner by now; see also Entrance.
+	Me, Other, Head, Whole string
 }
 
-func head(limit int64) string  { return fmt.Sprintf(`{"last":0,"limit":%d,"claims":[`, limit) }
+func head(kind driver.Kind, limit int64) string {
+	return fmt.Sprintf(`{"last":0,"kind":"%c","limit":%d,"claims":[`, kind, limit)
+}
+
 func whole(limit int64) string { return fmt.Sprintf(`"units":%d,`, limit) }
 
 func entrance(c *driver.Claim, session string) (*Entrance, error) {
@@ -62,7 +66,7 @@ func entrance(c *driver.Claim, session string) (*Entrance, error) {
 
 // behind fills in what Dialect.Join needs, which most entrances do not come to.
 func (e *Entrance) behind(c *driver.Claim) error {
-	e.Head, e.Whole = head(c.Limit), whole(c.Limit)
+	e.Head, e.Whole = head(c.Kind, c.Limit), whole(c.Limit)
 	text, err := e.alone(c, false, 0)
 	e.Claim = strings.TrimSuffix(strings.TrimPrefix(text, e.Head), `0,"expires":0`+Last)
 	return err
@@ -70,16 +74,20 @@ func (e *Entrance) behind(c *driver.Claim) error {
 
 // alone answers the body of a queue with that claim, as queue.Op.Enter makes it.
 func (e *Entrance) alone(c *driver.Claim, all bool, expires int64) (string, error) {
-	return body(&queue.Queue{Limit: c.Limit, Claims: []queue.Claim{{
+	return body(&queue.Queue{Kind: c.Kind, Limit: c.Limit, Claims: []queue.Claim{{
 		ID: c.ID, Session: e.Session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake, Alone: all, Expires: expires,
 	}}})
 }
 
-func passage(r *driver.Ref, limit int64, session string) *Passage {
+func passage(r *driver.Ref, a all, session string) *Passage {
 	p := &Passage{
 		Name: r.Name, Stamp: newStamp(), Used: r.Used, Session: session,
-		Head: head(limit), Whole: whole(limit),
+		Head: head(a.kind, a.limit), Whole: whole(a.limit),
 	}
 	p.Me = p.Head + `{"id":"` + r.ID + `",`
+	if r.Mark != "" {
+		p.Me += `"mark":"` + r.Mark + `",`
+	}
+	p.Other = p.Me + `"mark":`
 	return p
 }

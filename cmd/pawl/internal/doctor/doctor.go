@@ -148,6 +148,17 @@ func (e *exam) note(about, format string, args ...any)     { e.find(Note, about,
 func (e *exam) warn(about, do, format string, args ...any) { e.find(Warn, about, do, format, args...) }
 func (e *exam) fail(about, do, format string, args ...any) { e.find(Fail, about, do, format, args...) }
 
+// longOpen tells of somebody's transaction that has been open for so long, and what
+// else is known of it.
+func (e *exam) longOpen(d time.Duration, more, do string) {
+	const long = 5 * time.Minute
+	if d < long {
+		e.ok("transactions", "none has been open for long%s", more)
+		return
+	}
+	e.warn("transactions", "end it; "+do, "one has been open for %v%s: rows that it has locked can't be used, and old versions of rows are kept, which makes locks slow", d, more)
+}
+
 // unreachable is the last finding about an engine that does not let us in.
 func (e *exam) unreachable(err error, do string) bool {
 	text := err.Error()

@@ -40,6 +40,7 @@ func (e *exam) mysql(ctx context.Context) bool {
 		return time.UnixMicro(micros), err
 	})
 	e.mysqlSettings(ctx, db)
+	e.mysqlOpen(ctx, db)
 	return true
 }
 
@@ -114,6 +115,18 @@ func (e *exam) mysqlSettings(ctx context.Context, db *sql.DB) {
 		e.warn("replication", "let all clients use the same node for locks, and let NTP keep the nodes' clocks",
 			"a Galera cluster of %s nodes: each counts TTLs by its own clock", nodes)
 	}
+}
+
+// mysqlOpen looks for transactions that may keep rows locked.
+func (e *exam) mysqlOpen(ctx context.Context, db *sql.DB) {
+	ctx, cancel := context.WithTimeout(ctx, step)
+	defer cancel()
+	var seconds int64
+	if err := db.QueryRowContext(ctx, "SELECT COALESCE(MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())), 0) FROM information_schema.innodb_trx").Scan(&seconds); err != nil {
+		e.note("transactions", "they can't be looked at: %v", err)
+		return
+	}
+	e.longOpen(time.Duration(seconds)*time.Second, "", "KILL its connection, see information_schema.innodb_trx")
 }
 
 func mysqlRemedy(err error) string {

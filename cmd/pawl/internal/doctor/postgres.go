@@ -49,6 +49,7 @@ func (e *exam) postgres(ctx context.Context) bool {
 	})
 	e.pgDurability(s)
 	e.pgRole(s)
+	e.pgOpen(ctx, conn)
 	e.pgPooler(ctx, conn)
 	return true
 }
@@ -129,6 +130,24 @@ func (e *exam) pgRole(s pgSettings) {
 	}
 }
 
+// pgOpen looks for transactions that keep old versions of rows from being removed:
+// a lock that is in use gets new ones all the time.
+func (e *exam) pgOpen(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, step)
+	defer cancel()
+	var seconds, xmin int64
+	err := conn.QueryRow(ctx, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - began)), 0)::bigint, coalesce(max(old), 0)::bigint FROM (
+		SELECT xact_start AS began, age(backend_xmin) AS old FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+		UNION ALL SELECT prepared, age(transaction) FROM pg_prepared_xacts WHERE database = current_database()
+		UNION ALL SELECT NULL, age(xmin) FROM pg_replication_slots WHERE xmin IS NOT NULL) open`).Scan(&seconds, &xmin)
+	if err != nil {
+		e.note("transactions", "they can't be looked at: %v", err)
+		return
+	}
+	e.longOpen(time.Duration(seconds)*time.Second, fmt.Sprintf("; the oldest that anybody may still read is %s ago", count(xmin, "transaction")), "set idle_in_transaction_session_timeout")
+}
+
 // pgPooler finds out whether something in between lends the server's sessions to
 // several clients in turns, as poolers do in transaction mode: then what another
 // one sends to a channel does not reach who listens.
@@ -162,11 +181,14 @@ func (e *exam) pgPooler(ctx context.Context, a *pgx.Conn) {
 	}
 	const text = "one in transaction mode: locks work, but who waits is not told and must look again and again"
 	params := e.url.Query()
-	if listen, mode := params.Get("listen"), params.Get("default_query_exec_mode"); listen == "false" && (mode == "exec" || mode == "simple_protocol") {
+	switch {
+	case params.Get("default_query_exec_mode") == "cache_statement":
+		e.warn("pooler", "take default_query_exec_mode out of the URL", "one in transaction mode: what is prepared, as the URL demands, is another connection's a moment later, and requests fail")
+	case params.Get("listen") == "false":
 		e.note("pooler", text)
-		return
+	default:
+		e.warn("pooler", "connect to the server itself; or, if looking will do, add listen=false to the URL", text)
 	}
-	e.warn("pooler", "connect to the server itself, or to a pool in session mode; or add listen=false&default_query_exec_mode=exec to the URL", text)
 }
 
 func pgBackend(ctx context.Context, c *pgx.Conn) (pid uint32, err error) {

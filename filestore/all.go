@@ -1,9 +1,9 @@
 package filestore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -28,8 +28,8 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 		return nil, err
 	}
 	defer end()
-	if err := s.alive(); err != nil {
-		return nil, fmt.Errorf("%s %q: %w", what, cs[0].Name, err)
+	if _, err := s.begun(); err != nil {
+		return nil, fmt.Errorf("%s %q: %w", what, cs[0].Name, hopeless(err))
 	}
 	sent := time.Now()
 	es := make([]*queue.Entering, len(cs))
@@ -39,25 +39,25 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 		if err != nil {
 			return err
 		}
-		dead := s.prober()
+		dead := s.asker()
 		raws := make([][]byte, len(cs))
 		for i, c := range cs {
 			sh := parts[shardOf(c.Name)]
-			raw, q, err := sh.load(fileName(c.Name), c.Name)
+			raw, q, err := sh.load(queueFileName(c.Name), c.Name)
 			if err != nil {
 				return err
 			}
 			o := &queue.Op{Now: now, Session: s.id, Reachable: func(c *queue.Claim) bool { return !dead(c.Session) }}
-			s.bury(&q, o, c.ID)
+			bury(&q, o, c.ID, dead)
 			raws[i], es[i] = raw, &queue.Entering{Op: o, Queue: &q, Claim: c}
 		}
 		refused = queue.EnterAll(es)
 		for i, c := range cs {
-			if err := parts[shardOf(c.Name)].save(fileName(c.Name), c.Name, raws[i], es[i].Queue, s.clock.now()); err != nil {
+			if err := parts[shardOf(c.Name)].save(queueFileName(c.Name), c.Name, raws[i], es[i].Queue, s.clock.now()); err != nil {
 				// Those that are written already are put back: nobody has been told
 				// of them.
 				for k, c := range cs[:i] {
-					parts[shardOf(c.Name)].restore(fileName(c.Name), raws[k])
+					parts[shardOf(c.Name)].restore(queueFileName(c.Name), raws[k])
 				}
 				return err
 			}
@@ -78,28 +78,34 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 	return sts, nil
 }
 
-// lockedAll runs f with the shards of the claims' names locked. All who lock
-// more than one do so in ascending order, and so never wait for each other in a
+// lockedAll runs f with the files of the claims' names locked. All who lock more
+// than one do so in ascending order, and so never wait for each other in a
 // circle.
 func (s *Store) lockedAll(ctx context.Context, cs []driver.Claim, f func(map[int]*shard) error) error {
+	type part struct {
+		shard  int
+		bucket int64
+	}
 	parts := make(map[int]*shard)
-	for _, c := range cs {
-		i := shardOf(c.Name)
-		sh, err := s.queues.shard(i)
+	all := make([]part, len(cs))
+	for i, c := range cs {
+		k := shardOf(c.Name)
+		sh, err := s.queues.shard(k)
 		if err != nil {
 			return err
 		}
-		parts[i] = sh
+		parts[k] = sh
+		all[i] = part{k, bucketOf(queueFileName(c.Name))}
 	}
-	for _, i := range slices.Sorted(maps.Keys(parts)) {
-		sh := parts[i]
-		if err := sh.take(ctx); err != nil {
+	slices.SortFunc(all, func(a, b part) int {
+		return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.bucket, b.bucket))
+	})
+	for _, p := range slices.Compact(all) {
+		sh := parts[p.shard]
+		if err := sh.lock(ctx, p.bucket); err != nil {
 			return err
 		}
-		defer sh.drop()
-		if err := sh.present(); err != nil {
-			return err
-		}
+		defer sh.drop(p.bucket)
 	}
 	return f(parts)
 }

@@ -48,6 +48,8 @@ func play(role string, args []string) error {
 		return playHold(s, args[1])
 	case "count":
 		return playCount(s, args[1], args[2])
+	case "crowd":
+		return playCrowd(s, args[1], args[2])
 	case "all":
 		return playAll(s)
 	}
@@ -223,7 +225,7 @@ func (c *child) end() {
 // everyFileParses reads all queues as a person would, without any lock.
 func everyFileParses(t testing.TB, dir string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "queues", "*", "*"+suffix))
+	files, err := filepath.Glob(filepath.Join(dir, "queues", "*", "*"+queueSuffix))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +237,7 @@ func everyFileParses(t testing.TB, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := decode(raw); err != nil {
+		if _, _, err := decode(raw); err != nil {
 			t.Fatalf("%s: %v: %q", f, err, raw)
 		}
 	}

@@ -28,15 +28,18 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 		return st, err
 	}
 	defer end()
-	if err := s.alive(); err != nil {
-		return st, fmt.Errorf("enter %q: %w", c.Name, err)
+	if _, err := s.begun(); err != nil {
+		return st, fmt.Errorf("enter %q: %w", c.Name, hopeless(err))
 	}
 	sent := time.Now()
 	var refused error
+	dead := s.dead
+	if c.Try {
+		dead = s.asker() // it will not look again
+	}
 	err = s.change(ctx, "enter", c.Name, func(q *queue.Queue, o *queue.Op) {
-		s.bury(q, o, c.ID)
+		bury(q, o, c.ID, dead)
 		var state driver.State
-		o.Session = s.id
 		state, refused = o.Enter(q, &c)
 		st = q.Status(c.ID, state, o.Now, sent, c.TTL)
 	})
@@ -56,11 +59,14 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	s.startMail()
 	bell, done := s.claims.Subscribe(r.ID)
 	defer done()
-	first, err := s.look(ctx, r)
+	v, forget := s.views.of(r.Name)
+	defer forget()
+	first, err := s.look(ctx, r, v, 0)
 	if err != nil || first.State != driver.Waiting {
 		return first, err
 	}
-	tick := time.NewTicker(s.probe)
+	st := first
+	tick := time.NewTimer(s.pace(&st))
 	defer tick.Stop()
 	for {
 		rung := false
@@ -74,36 +80,104 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 		if err := s.check(ctx, "wait for", r.Name); err != nil {
 			return driver.Status{}, err
 		}
-		st, err := s.look(ctx, r)
-		if err != nil || rung || st.State != driver.Waiting || moved(&first, &st) {
+		age := s.probe / 2
+		if rung {
+			age = 0
+		}
+		if st, err = s.look(ctx, r, v, age); err != nil || rung || st.State != driver.Waiting || moved(&first, &st) {
 			return st, err
 		}
+		tick.Reset(s.pace(&st))
 	}
 }
 
-// moved reports whether a claim waits in another place than before.
-func moved(a, b *driver.Status) bool {
-	return a.Ahead != b.Ahead || (a.Blocker == nil) != (b.Blocker == nil) ||
-		a.Blocker != nil && a.Blocker.ID != b.Blocker.ID
+// pace is how long a waiting claim waits until it looks by itself. Those in
+// front look for the dead and for lost hints; the others look at how far they
+// have come, the less often the farther behind they are, so that all together
+// cost little, however many they are.
+func (s *Store) pace(st *driver.Status) time.Duration {
+	return s.probe * time.Duration(1+min(st.Ahead/front, 19))
 }
 
-// look answers the status of a claim. It changes the queue only if a claim in
-// it has run out, or stands in the way and is a dead client's.
-func (s *Store) look(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
-	q, err := s.peek(r.Name)
+// front is how many waiting claims take care of what stands in their way.
+const front = 8
+
+// moved reports whether a claim waits in another place than before, near
+// enough to the front to matter.
+func moved(a, b *driver.Status) bool {
+	return b.Ahead < front && (a.Ahead != b.Ahead || (a.Blocker == nil) != (b.Blocker == nil) ||
+		a.Blocker != nil && a.Blocker.ID != b.Blocker.ID)
+}
+
+// look returns the status of a claim, as it was no longer than age ago. It
+// changes the queue only if a claim in it has run out, or stands in the way and
+// is a dead client's.
+func (s *Store) look(ctx context.Context, r driver.Ref, v *view, age time.Duration) (st driver.Status, err error) {
+	q, err := v.glance(age, func() (queue.Queue, error) { return s.peek(r.Name) })
 	if err != nil {
 		return st, fmt.Errorf("wait for %q: %w", r.Name, hopeless(err))
 	}
 	now := s.clock.now()
-	if !s.overdue(&q, now, r.ID) {
+	if !s.overdue(q, now, r.ID) {
 		return q.Status(r.ID, q.State(r), now, time.Time{}, 0), nil
 	}
 	err = s.change(ctx, "wait for", r.Name, func(q *queue.Queue, o *queue.Op) {
 		o.Look(q)
-		s.bury(q, o, r.ID)
+		bury(q, o, r.ID, s.dead)
 		st = q.Status(r.ID, q.State(r), o.Now, time.Time{}, 0)
 	})
 	return st, err
+}
+
+// views are the queues that claims of this process wait in, as they were read
+// last: one reading serves all who look at about the same time.
+type views struct {
+	mu     sync.Mutex
+	byName map[string]*view
+}
+
+type view struct {
+	users int // guarded by views.mu
+
+	mu   sync.Mutex
+	read time.Time // when reading began
+	q    queue.Queue
+	err  error
+}
+
+// of returns the view of a name, and a function that ends its use.
+func (vs *views) of(name string) (*view, func()) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if vs.byName == nil {
+		vs.byName = make(map[string]*view)
+	}
+	v := vs.byName[name]
+	if v == nil {
+		v = new(view)
+		vs.byName[name] = v
+	}
+	v.users++
+	return v, func() {
+		vs.mu.Lock()
+		defer vs.mu.Unlock()
+		if v.users--; v.users == 0 {
+			delete(vs.byName, name)
+		}
+	}
+}
+
+// glance returns the queue as it was age ago or later; it must not be changed.
+func (v *view) glance(age time.Duration, read func() (queue.Queue, error)) (*queue.Queue, error) {
+	wanted := time.Now().Add(-age)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.read.Before(wanted) {
+		v.read = time.Now()
+		v.q, v.err = read()
+	}
+	q := v.q // the next reading makes new claims, and leaves these
+	return &q, v.err
 }
 
 // beginRef is begin for calls about a claim.
@@ -125,23 +199,29 @@ func (s *Store) beginName(ctx context.Context, what, name string) (func(), error
 // Renew implements [driver.Store].
 func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	if len(rs) == 1 {
-		st, err := s.renew(ctx, rs[0])
-		report(0, st, err)
+		s.renew(ctx, rs, []int{0}, report)
 		return
 	}
-	// By shard, so that one that is locked for long delays its own names only.
-	var parts [shards][]int
+	// The claims of a name are renewed in one step, and no name waits for one
+	// that is locked.
+	var parts [shards]map[string][]int
 	for i, r := range rs {
 		k := shardOf(r.Name)
-		parts[k] = append(parts[k], i)
+		if parts[k] == nil {
+			parts[k] = make(map[string][]int)
+		}
+		parts[k][r.Name] = append(parts[k][r.Name], i)
 	}
 	var wg sync.WaitGroup
-	for _, part := range parts {
-		if len(part) > 0 {
+	for _, names := range parts {
+		if len(names) > 0 {
 			wg.Go(func() {
-				for _, i := range part {
-					st, err := s.renew(ctx, rs[i])
-					report(i, st, err)
+				for name, of := range names {
+					if s.queues.free(name) {
+						s.renew(ctx, rs, of, report)
+					} else { // by somebody who may be stopped
+						wg.Go(func() { s.renew(ctx, rs, of, report) })
+					}
 				}
 			})
 		}
@@ -149,27 +229,46 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 	wg.Wait()
 }
 
-func (s *Store) renew(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
-	if err := driver.CheckTTL(r.TTL); err != nil {
-		return st, fmt.Errorf("renew %q: %w", r.Name, err)
+// renew renews claims of one name.
+func (s *Store) renew(ctx context.Context, rs []driver.Ref, of []int, report func(int, driver.Status, error)) {
+	name := rs[of[0]].Name
+	fail := func(i int, err error) { report(i, driver.Status{}, err) }
+	sound := make([]int, 0, len(of))
+	for _, i := range of {
+		if err := cmp.Or(driver.CheckTTL(rs[i].TTL), rs[i].Check()); err != nil {
+			fail(i, fmt.Errorf("renew %q: %w", name, err))
+			continue
+		}
+		sound = append(sound, i)
 	}
-	end, err := s.beginRef(ctx, "renew", r)
-	if err != nil {
-		return st, err
+	if len(sound) == 0 {
+		return
 	}
-	defer end()
-	if err := s.alive(); err != nil {
-		return st, fmt.Errorf("renew %q: %w", r.Name, err)
+	sts := make([]driver.Status, len(sound))
+	end, err := s.begin(ctx, "renew", name)
+	if err == nil {
+		defer end()
+		if _, berr := s.begun(); berr != nil {
+			err = fmt.Errorf("renew %q: %w", name, hopeless(berr))
+		}
 	}
-	sent := time.Now()
-	err = s.change(ctx, "renew", r.Name, func(q *queue.Queue, o *queue.Op) {
-		state := o.Renew(q, r)
-		st = q.Status(r.ID, state, o.Now, sent, r.TTL)
-	})
-	if err != nil {
-		return driver.Status{}, err
+	if err == nil {
+		sent := time.Now()
+		err = s.change(ctx, "renew", name, func(q *queue.Queue, o *queue.Op) {
+			for k, i := range sound {
+				r := &rs[i]
+				state := o.Renew(q, *r)
+				sts[k] = q.Status(r.ID, state, o.Now, sent, r.TTL)
+			}
+		})
 	}
-	return st, nil
+	for k, i := range sound {
+		if err != nil {
+			fail(i, err)
+		} else {
+			report(i, sts[k], nil)
+		}
+	}
 }
 
 // Adopt implements [driver.Store].
@@ -182,14 +281,13 @@ func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status,
 		return st, err
 	}
 	defer end()
-	if err := s.alive(); err != nil {
-		return st, fmt.Errorf("adopt %q: %w", a.Name, err)
+	if _, err := s.begun(); err != nil {
+		return st, fmt.Errorf("adopt %q: %w", a.Name, hopeless(err))
 	}
 	sent := time.Now()
 	var refused error
 	err = s.change(ctx, "adopt", a.Name, func(q *queue.Queue, o *queue.Op) {
-		s.bury(q, o, a.ID)
-		o.Session = s.id
+		bury(q, o, a.ID, s.dead)
 		var state driver.State
 		state, refused = o.Adopt(q, &a)
 		st = q.AdoptStatus(&a, state, o.Now, sent)
@@ -235,7 +333,7 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st drive
 	}
 	defer end()
 	err = s.change(ctx, "resize", r.Name, func(q *queue.Queue, o *queue.Op) {
-		s.bury(q, o, r.ID)
+		bury(q, o, r.ID, s.asker())
 		state := o.Resize(q, r, units)
 		st = q.Status(r.ID, state, o.Now, time.Time{}, 0)
 	})
@@ -253,7 +351,7 @@ func (s *Store) Break(ctx context.Context, name string) (broken []driver.Entry, 
 	}
 	defer end()
 	err = s.change(ctx, "break", name, func(q *queue.Queue, o *queue.Op) {
-		s.bury(q, o, "")
+		bury(q, o, "", s.asker())
 		for _, c := range o.Break(q) {
 			broken = append(broken, c.Entry(o.Now))
 		}
@@ -277,7 +375,7 @@ func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was
 	defer end()
 	var refused error
 	err = s.change(ctx, "set limit of", name, func(q *queue.Queue, o *queue.Op) {
-		s.bury(q, o, "")
+		bury(q, o, "", s.asker())
 		refused = o.SetLimit(q, kind, was, limit)
 	})
 	if err != nil {
@@ -304,28 +402,33 @@ func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) 
 	}
 	defer end()
 	q, err := s.peek(name)
+	if err == nil && s.ranOut(&q) {
+		q, err = s.peek(name)
+	}
 	if err != nil {
 		return driver.Queue{}, fmt.Errorf("inspect %q: %w", name, hopeless(err))
 	}
-	return s.view(ctx, name, q)
+	return s.show(name, q, s.asker()), nil
 }
 
-// view answers a queue that was read, after what time and death change in it.
-func (s *Store) view(ctx context.Context, name string, q queue.Queue) (v driver.Queue, err error) {
-	now := s.clock.now()
-	if !s.overdue(&q, now, "") {
-		return q.View(name, now), nil
-	}
-	err = s.change(ctx, "inspect", name, func(q *queue.Queue, o *queue.Op) {
-		o.Look(q)
-		s.bury(q, o, "")
-		v = q.View(name, o.Now)
-	})
-	return v, err
+// ranOut reports whether a claim of the queue has run out. One that is renewed
+// while the queue is read may look so: who cares reads again.
+func (s *Store) ranOut(q *queue.Queue) bool {
+	next := q.NextExpiry()
+	return next != 0 && next <= s.clock.now()
 }
 
-// List implements [driver.Store]. The error for a damaged file does not end the
-// sequence.
+// show is a queue as others see it, after what time and death have changed in
+// it. That is not saved: who asks may not be allowed to, and whoever uses the
+// name next does it.
+func (s *Store) show(name string, q queue.Queue, dead func(string) bool) driver.Queue {
+	o := &queue.Op{Now: s.clock.now()}
+	o.Drop(&q, func(c *queue.Claim) bool { return dead(c.Session) })
+	return q.View(name, o.Now)
+}
+
+// List implements [driver.Store]. The name of a file that can't be read is that
+// of the file, unless the file still tells.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	return func(yield func(driver.Queue, error) bool) {
 		end, err := s.begin(ctx, "list", prefix)
@@ -334,6 +437,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 			return
 		}
 		defer end()
+		dead := s.asker()
 		for f, err := range s.queues.files() {
 			if err == nil {
 				err = s.check(ctx, "list", prefix)
@@ -342,7 +446,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 				yield(driver.Queue{}, fmt.Errorf("list %q: %w", prefix, hopeless(err)))
 				return
 			}
-			v, err := s.listed(ctx, f, prefix)
+			v, err := s.listed(f, prefix, dead)
 			if (err != nil || len(v.Claims) > 0) && !yield(v, err) {
 				return
 			}
@@ -350,10 +454,13 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 	}
 }
 
-func (s *Store) listed(ctx context.Context, f entry, prefix string) (v driver.Queue, err error) {
+func (s *Store) listed(f entry, prefix string, dead func(string) bool) (v driver.Queue, err error) {
 	name, q, err := s.loadFile(f)
-	if err != nil || !strings.HasPrefix(name, prefix) || len(q.Claims) == 0 {
+	if err == nil && s.ranOut(&q) {
+		name, q, err = s.loadFile(f)
+	}
+	if err != nil || !strings.HasPrefix(name, prefix) {
 		return v, err
 	}
-	return s.view(ctx, name, q)
+	return s.show(name, q, dead), nil
 }

@@ -13,7 +13,7 @@ import (
 
 const (
 	clockName   = "clock"
-	clockFormat = 1
+	clockFormat = 2
 	// reserve is how far the mark is ahead when it is moved. It is moved again
 	// when half of it is left.
 	reserve = int64(10 * time.Minute / time.Microsecond)
@@ -84,6 +84,17 @@ func (s *Store) writeClock(f clockFile) error {
 	return s.root.Sync()
 }
 
+// takeClock takes over the folder's clock, if it was set in this boot.
+func (s *Store) takeClock() (bool, error) {
+	f, err := s.readClock()
+	if err != nil || f == nil || f.Boot != s.clock.boot {
+		return false, err
+	}
+	s.clock.base = f.Base
+	s.clock.mark.Store(f.Mark)
+	return true, nil
+}
+
 // setClock takes over the folder's clock, or starts it for this boot. The
 // folder is locked.
 func (s *Store) setClock(wall time.Time) error {
@@ -112,6 +123,7 @@ func (s *Store) setClock(wall time.Time) error {
 		if err := s.writeClock(*f); err != nil {
 			return err
 		}
+		s.sweepSessions()
 	}
 	s.clock.base = f.Base
 	s.clock.mark.Store(f.Mark)
@@ -130,13 +142,16 @@ func (s *Store) time(ctx context.Context) (int64, error) {
 	return now, nil
 }
 
-// moveMark may be called under the lock of a shard: nobody takes one of those
+// moveMark may be called under the lock of a file: nobody takes one of those
 // under the lock of the folder.
 func (s *Store) moveMark(ctx context.Context, now int64) error {
-	if err := s.folder.take(ctx); err != nil {
+	if err := s.folder.take(ctx, folderLock); err != nil {
 		return err
 	}
-	defer s.folder.drop()
+	defer s.folder.drop(folderLock)
+	if err := s.folder.present(); err != nil {
+		return err
+	}
 	f, err := s.readClock()
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func TestReboot(t *testing.T) {
 	if err := os.MkdirAll(torn, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(torn, fileName("torn")), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(torn, queueFileName("torn")), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 

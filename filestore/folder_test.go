@@ -2,8 +2,8 @@ package filestore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,7 +34,7 @@ func wants(t *testing.T, err error, words ...string) {
 }
 
 func TestPermissions(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "deep", "down")
+	dir := filepath.Join(t.TempDir(), "locks")
 	s := mustOpen(t, dir)
 	enter(t, s, claim("a"), driver.Holding)
 	if _, err := s.CompareAndSwap(t.Context(), driver.Record{Name: "a", Value: []byte("v")}); err != nil {
@@ -96,6 +96,14 @@ func TestOpenRefuses(t *testing.T) {
 		_, err := Open(path)
 		wants(t, err, path, "not a directory")
 	})
+	t.Run("nothing above it", func(t *testing.T) {
+		above := filepath.Join(t.TempDir(), "mistyped")
+		_, err := Open(filepath.Join(above, "locks"))
+		wants(t, err, above, "there is no folder")
+		if _, err := os.Stat(above); !os.IsNotExist(err) {
+			t.Errorf("Open made %s: %v", above, err)
+		}
+	})
 	t.Run("no name", func(t *testing.T) {
 		if _, err := Open(""); !errors.Is(err, driver.ErrInvalid) {
 			t.Error(err)
@@ -111,11 +119,11 @@ func TestOpenRefuses(t *testing.T) {
 		dir := t.TempDir()
 		s := mustOpen(t, dir)
 		s.Close()
-		if err := os.WriteFile(filepath.Join(dir, clockName), []byte(`{"format": 2}`), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, clockName), []byte(`{"format": 3}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, err := Open(dir)
-		wants(t, err, dir, "format is 2")
+		wants(t, err, dir, "format is 3")
 	})
 	t.Run("damaged clock", func(t *testing.T) {
 		dir := t.TempDir()
@@ -131,7 +139,7 @@ func TestOpenRefuses(t *testing.T) {
 
 // queueFile is where the queue of name is kept.
 func queueFile(s *Store, name string) string {
-	return filepath.Join(s.queues.dir.Path(), shardName(shardOf(name)), fileName(name))
+	return filepath.Join(s.queues.dir.Path(), shardName(shardOf(name)), queueFileName(name))
 }
 
 // TestDamagedQueue: a queue that can't be read is never taken for an empty one.
@@ -150,27 +158,39 @@ func TestDamagedQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	twice, err := decode(good)
+	_, twice, err := decode(good)
 	if err != nil {
 		t.Fatal(err)
 	}
 	twice.Claims = append(twice.Claims, twice.Claims[0])
-	both, err := json.Marshal(twice)
-	if err != nil {
-		t.Fatal(err)
+	line := func(from, to string) string {
+		t.Helper()
+		changed := strings.Replace(string(good), from, to, 1)
+		if changed == string(good) {
+			t.Fatalf("the file has no %q: %s", from, good)
+		}
+		return changed
 	}
+	limits := fmt.Sprintf("queue %d 1 0", twice.Last)
 	for what, content := range map[string]string{
-		"there twice":  string(both),
+		"there twice":  string(encode("orders", &twice).raw),
 		"empty":        "",
 		"torn":         string(good[:len(good)/2]),
 		"more":         string(good) + "{}",
 		"another name": string(foreign),
 		"null":         "null",
-		"no limit":     strings.Replace(string(good), `"limit": 1`, `"limit": 0`, 1),
-		"bad limit":    strings.Replace(string(good), `"limit": 1`, `"limit": 1, "declared": -1`, 1),
-		"negative":     strings.Replace(string(good), `"units": 1`, `"units": -1`, 1),
-		"no id":        strings.Replace(string(good), held.ID, "", 1),
-		"a path":       strings.Replace(string(good), s.id, "../../x", 1),
+		"no end":       strings.TrimSuffix(string(good), lastLine),
+		"half a line":  string(good[:len(good)-len(lastLine)-9]),
+		"another form": line("pawl queue", "pawl queues"),
+		"no limit":     line(limits, fmt.Sprintf("queue %d 0 0", twice.Last)),
+		"bad limit":    line(limits, fmt.Sprintf("queue %d 1 -1", twice.Last)),
+		"many digits":  line(limits, fmt.Sprintf("queue %d 1 99999999999999999999", twice.Last)),
+		"negative":     line(held.ID+" 0 1", held.ID+" 0 -1"),
+		"no units":     line(held.ID+" 0 1", held.ID+" 0 0"),
+		"no owner":     line(held.ID+" 0 1", held.ID+" 1 1"),
+		"odd flags":    line(held.ID+" 0 1 a", held.ID+" 0 1 z"),
+		"no id":        line(held.ID, ""),
+		"a path":       line(s.id, "../../x"),
 	} {
 		t.Run(what, func(t *testing.T) {
 			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -204,7 +224,7 @@ func TestDamagedQueue(t *testing.T) {
 
 func TestDamagedRecord(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
-	path := filepath.Join(s.records.dir.Path(), shardName(shardOf("r")), fileName("r"))
+	path := filepath.Join(s.records.dir.Path(), shardName(shardOf("r")), recordFileName("r"))
 	if _, err := s.CompareAndSwap(t.Context(), driver.Record{Name: "r", Value: []byte("v")}); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +242,7 @@ func TestDamagedRecord(t *testing.T) {
 // TestRecordFile: text stays readable, and all bytes come back.
 func TestRecordFile(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
-	path := filepath.Join(s.records.dir.Path(), shardName(shardOf("r")), fileName("r"))
+	path := filepath.Join(s.records.dir.Path(), shardName(shardOf("r")), recordFileName("r"))
 	version := int64(0)
 	for _, c := range []struct{ value, shown string }{
 		{"hällo", `"text": "hällo"`},
@@ -275,10 +295,11 @@ func TestDeletedInTheSameMicrosecond(t *testing.T) {
 	}
 }
 
+// countFiles counts the files in a folder but for those that only locks are on.
 func countFiles(t testing.TB, dir string) (n int) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
+		if err == nil && !d.IsDir() && d.Name() != lockName {
 			n++
 		}
 		return err
@@ -351,6 +372,7 @@ func TestFolderGone(t *testing.T) {
 	}
 	t.Run("session removed", func(t *testing.T) {
 		s := mustOpen(t, t.TempDir())
+		enter(t, s, claim("b"), driver.Holding)
 		if err := os.RemoveAll(filepath.Join(s.sessions.Path(), s.id)); err != nil {
 			t.Fatal(err)
 		}
@@ -387,22 +409,26 @@ func TestDiskFull(t *testing.T) {
 	enter(t, s, claim("other"), driver.Holding)
 }
 
+// TestReadOnlyFolder: what can't be changed can be looked at.
 func TestReadOnlyFolder(t *testing.T) {
 	dir := smallDisk(t)
 	s := mustOpen(t, dir+"/locks")
 	held := claim("held")
 	enter(t, s, held, driver.Holding)
-	remount(t, dir, true)
-	_, err := s.Enter(t.Context(), claim("other"))
+	dir = readOnlyView(t, dir)
+	looks := mustOpen(t, dir+"/locks")
+	_, err := looks.Enter(t.Context(), claim("other"))
 	wants(t, err, dir, "read-only")
-	_, err = s.Leave(t.Context(), ref(held))
+	_, err = looks.Leave(t.Context(), ref(held))
 	wants(t, err, dir, "read-only")
-	if q, err := s.Inspect(t.Context(), "held"); err != nil || len(q.Claims) != 1 {
+	if q, err := looks.Inspect(t.Context(), "held"); err != nil || len(q.Claims) != 1 {
 		t.Errorf("Inspect: %+v, %v", q, err)
 	}
-	_, err = Open(dir + "/locks")
-	wants(t, err, dir, "read-only")
-	remount(t, dir, false)
+	for q, err := range looks.List(t.Context(), "") {
+		if err != nil || q.Name != "held" || len(q.Claims) != 1 {
+			t.Errorf("List: %+v, %v", q, err)
+		}
+	}
 	leave(t, s, held)
 }
 
@@ -415,7 +441,8 @@ func TestStoppedProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sh.take(t.Context()); err != nil {
+	bucket := bucketOf(queueFileName("a"))
+	if err := sh.take(t.Context(), bucket); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -428,10 +455,11 @@ func TestStoppedProcess(t *testing.T) {
 		_, err := s.Enter(context.Background(), claim("a"))
 		ended <- err
 	}()
-	// A batch goes on past the names that are held up.
+	// Others go on, also one that lies in the same part of the folder, and in a
+	// batch.
 	free := claim("b")
-	for shardOf(free.Name) == shardOf("a") {
-		free.Name += "b"
+	for i := 0; shardOf(free.Name) != shardOf("a"); i++ {
+		free.Name = fmt.Sprint("b", i)
 	}
 	enter(t, s, free, driver.Holding)
 	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
@@ -447,7 +475,7 @@ func TestStoppedProcess(t *testing.T) {
 	if err := <-ended; !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("a call that Close found waiting answers %v", err)
 	}
-	sh.drop()
+	sh.drop(bucket)
 	enter(t, stopped, claim("a"), driver.Holding)
 }
 

@@ -4,99 +4,214 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/filestore/internal/disk"
 )
 
-// lock excludes the goroutines of this process by a channel and other
-// processes by an advisory lock, which belongs to the open file and so knows
-// nothing of goroutines.
+// lockName is the file in a folder that the locks on its other files are on.
+// Nothing is written to it, and pawl never deletes it.
+const lockName = "lock"
+
+// locks excludes goroutines of this process by lists of them, and other
+// processes by locks in the system, which belong to the open file and so know
+// nothing of goroutines. Each file has a lock of its own (but for rare pairs),
+// so that a process that is stopped while it changes one holds up no other.
 //
-// The lock is on the folder whose files it guards, not on a file beside them:
-// it cannot be deleted apart from them, and is never deleted by pawl.
-type lock struct {
-	held   chan struct{} // has room for one
-	file   *disk.File
+// Both are in order of arrival. The first goroutine of each list is the one
+// that waits in the system; it comes after the other processes that wait there,
+// so that processes take turns, however many goroutines they have.
+type locks struct {
+	dir    *disk.Dir
 	closed <-chan struct{}
+
+	mu     sync.Mutex
+	file   *disk.Turns // nil before the first lock
+	lines  map[int64]*line
+	taking int  // goroutines that are in the system
+	ended  bool // the last of them closes the file
 }
 
-func newLock(d *disk.Dir, closed <-chan struct{}) (*lock, error) {
-	f, err := d.Handle()
+// line is one lock as this process sees it.
+//
+// Invariant: if somebody waits, the lock is held or taking.
+type line struct {
+	held    bool // by a caller
+	taking  bool // a goroutine waits for it in the system
+	waiting []chan error
+}
+
+func newLocks(d *disk.Dir, closed <-chan struct{}) locks {
+	return locks{dir: d, closed: closed, lines: make(map[int64]*line)}
+}
+
+// bucketOf is the lock of a file.
+func bucketOf(file string) int64 {
+	h := fnv.New32a()
+	h.Write([]byte(file))
+	return int64(h.Sum32()) % disk.Buckets
+}
+
+// take waits for the lock. Such a wait can't be given up in the system, so when
+// ctx ends it goes on without the caller, and what it gets is given back.
+func (l *locks) take(ctx context.Context, bucket int64) error {
+	got := make(chan error, 1)
+	l.mu.Lock()
+	err := l.open()
+	if err == nil {
+		n := l.lines[bucket]
+		if n == nil {
+			n = new(line)
+			l.lines[bucket] = n
+		}
+		n.waiting = append(n.waiting, got)
+		l.advance(bucket, n)
+	}
+	l.mu.Unlock()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &lock{make(chan struct{}, 1), f, closed}, nil
-}
-
-// take waits for the lock. A lock that is taken is tried again and again, not
-// waited for in the system: such a wait could not be given up when ctx ends,
-// and sections under the lock last some microseconds.
-func (l *lock) take(ctx context.Context) error {
 	select {
-	case l.held <- struct{}{}:
+	case err := <-got:
+		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		err = fmt.Errorf("%w while another process had it locked", ctx.Err())
 	case <-l.closed:
-		return driver.ErrClosed
+		err = driver.ErrClosed
 	}
-	for try := 0; ; try++ {
-		ok, err := l.file.TryLock(false)
-		if ok {
-			return nil
+	l.mu.Lock()
+	n := l.lines[bucket]
+	gone := false
+	for i, w := range n.waiting {
+		if w == got {
+			n.waiting = append(n.waiting[:i:i], n.waiting[i+1:]...)
+			gone = true
+			break
 		}
-		if err == nil {
-			err = l.pause(ctx, try)
-		}
-		if err != nil {
-			<-l.held
-			return err
-		}
+	}
+	if gone {
+		l.advance(bucket, n)
+	}
+	l.mu.Unlock()
+	if !gone && <-got == nil {
+		l.drop(bucket)
+	}
+	return err
+}
+
+func (l *locks) open() (err error) {
+	if l.file == nil {
+		l.file, err = l.dir.Turns(lockName)
+	}
+	return gone(err)
+}
+
+// advance gives the lock to who is next. mu is locked.
+func (l *locks) advance(bucket int64, n *line) {
+	if n.held || n.taking {
+		return
+	}
+	if len(n.waiting) == 0 {
+		delete(l.lines, bucket)
+		return
+	}
+	ok, err := l.file.Try(bucket)
+	switch {
+	case ok:
+		l.give(n)
+	case err != nil:
+		l.refuse(bucket, n, err)
+	default:
+		n.taking = true
+		l.taking++
+		go l.wait(bucket, n)
 	}
 }
 
-func (l *lock) pause(ctx context.Context, try int) error {
-	if try < 20 {
-		disk.Nap(20 * time.Microsecond)
-		return nil
+// wait is the goroutine that waits in the system for a lock.
+func (l *locks) wait(bucket int64, n *line) {
+	err := l.file.Take(bucket)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n.taking = false
+	l.taking--
+	switch {
+	case err != nil:
+		l.refuse(bucket, n, err)
+	case len(n.waiting) == 0:
+		_ = l.file.Drop(bucket)
+		delete(l.lines, bucket)
+	default:
+		l.give(n)
 	}
-	t := time.NewTimer(time.Duration(min(try-19, 5)) * time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w while another process had the folder locked", ctx.Err())
-	case <-l.closed:
-		return driver.ErrClosed
+	if l.ended && l.taking == 0 {
+		l.file.Close()
 	}
 }
 
-func (l *lock) drop() {
-	_ = l.file.Unlock() // fails for a bad descriptor only
-	<-l.held
+func (l *locks) give(n *line) {
+	n.held = true
+	n.waiting[0] <- nil
+	n.waiting = n.waiting[1:]
 }
 
-// table is a folder of documents, divided into shards, each with its own lock.
+func (l *locks) refuse(bucket int64, n *line, err error) {
+	for _, w := range n.waiting {
+		w <- err
+	}
+	delete(l.lines, bucket)
+}
+
+func (l *locks) drop(bucket int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = l.file.Drop(bucket) // fails for a bad descriptor only
+	n := l.lines[bucket]
+	n.held = false
+	l.advance(bucket, n)
+}
+
+// close is the last call. A goroutine that waits for a process that is stopped
+// may stay; it closes the file.
+func (l *locks) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	if l.taking == 0 && l.file != nil {
+		l.file.Close()
+	}
+}
+
+// present checks that the file of the locks is the one that others lock, too.
+func (l *locks) present() error {
+	removed, err := l.file.Removed()
+	if err == nil && removed {
+		err = driver.Permanent(fmt.Errorf("%s: %w", filepath.Join(l.dir.Path(), lockName), errGone))
+	}
+	return err
+}
+
+// table is a folder of documents, divided into shards: file systems, and people,
+// are slow with very large folders.
 type table struct {
 	dir    *disk.Dir
+	suffix string // of its files
 	closed <-chan struct{}
 
 	mu     sync.Mutex
 	shards [shards]*shard
 }
 
-// shard is a part of a table: a folder, and the lock on the files in it.
+// shard is a part of a table: a folder, and the locks on the files in it.
 type shard struct {
-	*lock
-	dir *disk.Dir
-	id  disk.ID
+	locks
+	id disk.ID
 }
 
-// shard opens the i-th part.
+// shard opens the i-th part, and makes it if need be.
 func (t *table) shard(i int) (*shard, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,30 +222,69 @@ func (t *table) shard(i int) (*shard, error) {
 	if err != nil {
 		return nil, gone(err)
 	}
+	return t.keep(i, d)
+}
+
+// free reports whether the lock of a queue could be had at once; a hint.
+func (t *table) free(name string) bool {
+	sh, err := t.shard(shardOf(name))
+	if err != nil {
+		return true // whoever tries is told why
+	}
+	bucket := bucketOf(queueFileName(name))
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.open() != nil {
+		return true
+	}
+	if sh.lines[bucket] != nil {
+		return false
+	}
+	ok, err := sh.file.Try(bucket)
+	if ok {
+		_ = sh.file.Drop(bucket)
+	}
+	return ok || err != nil
+}
+
+// existing opens the i-th part if it is there.
+func (t *table) existing(i int) (*shard, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.shards[i] != nil {
+		return t.shards[i], nil
+	}
+	d, err := t.dir.Open(shardName(i))
+	if disk.IsGone(err) {
+		return nil, t.present()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.keep(i, d)
+}
+
+// present checks that the folder at the path is still the one that was opened.
+func (t *table) present() error {
+	opened, err := t.dir.Stat()
+	if err != nil {
+		return err
+	}
+	now, err := disk.StatPath(t.dir.Path())
+	if err == nil && now.ID != opened.ID {
+		err = driver.Permanent(fmt.Errorf("%s: %w", t.dir.Path(), errGone))
+	}
+	return gone(err)
+}
+
+func (t *table) keep(i int, d *disk.Dir) (*shard, error) {
 	info, err := d.Stat()
 	if err != nil {
 		d.Close()
 		return nil, err
 	}
-	l, err := newLock(d, t.closed)
-	if err != nil {
-		d.Close()
-		return nil, err
-	}
-	t.shards[i] = &shard{l, d, info.ID}
+	t.shards[i] = &shard{newLocks(d, t.closed), info.ID}
 	return t.shards[i], nil
-}
-
-// existing opens the i-th part if it is there.
-func (t *table) existing(i int) (*shard, error) {
-	_, err := disk.StatPath(filepath.Join(t.dir.Path(), shardName(i)))
-	if disk.IsGone(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return t.shard(i)
 }
 
 func shardName(i int) string { return fmt.Sprintf("%02x", i) }
@@ -138,7 +292,7 @@ func shardName(i int) string { return fmt.Sprintf("%02x", i) }
 func (t *table) close() {
 	for _, s := range t.shards {
 		if s != nil {
-			s.file.Close()
+			s.locks.close()
 			s.dir.Close()
 		}
 	}
@@ -147,12 +301,27 @@ func (t *table) close() {
 
 var errGone = errors.New("the folder was removed, moved or replaced while in use: open the store again")
 
-// present checks that the folder at the path is still the one that was opened:
+// there checks that the folder at the path is still the one that was opened:
 // who opens it now must meet the same lock and the same files.
-func (s *shard) present() error {
+func (s *shard) there() error {
 	info, err := disk.StatPath(s.dir.Path())
 	if err == nil && info.ID != s.id || disk.IsGone(err) {
 		return driver.Permanent(fmt.Errorf("%s: %w", s.dir.Path(), errGone))
+	}
+	return err
+}
+
+// lock takes the lock of a file, and checks that it means something.
+func (s *shard) lock(ctx context.Context, bucket int64) error {
+	err := s.take(ctx, bucket)
+	if err != nil {
+		return err
+	}
+	if err = s.there(); err == nil {
+		err = s.present()
+	}
+	if err != nil {
+		s.drop(bucket)
 	}
 	return err
 }

@@ -68,9 +68,16 @@ func (s *Store) send(session, claim, kind string) {
 		return
 	}
 	mail := filepath.Join(session, mailName, claim+"."+kind)
-	if err := s.home.Link(hintName, s.sessions, mail); err != nil && !disk.IsGone(err) {
-		_ = s.sessions.Create(mail, nil, false) // a file system without hard links
+	s.session.mu.Lock()
+	home := s.session.home
+	s.session.mu.Unlock()
+	if home != nil {
+		if err := home.Link(hintName, s.sessions, mail); err == nil || disk.IsGone(err) {
+			return
+		}
 	}
+	// There is no session of ours, or the file system has no hard links.
+	_ = s.sessions.Create(mail, nil, false)
 }
 
 // receive acts on a hint.
@@ -133,9 +140,13 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 func (s *Store) startMail() {
 	s.mail.start.Do(func() {
 		s.mail.watched = make(map[string]int)
-		dir, err := s.home.Make(mailName)
+		home, err := s.begun()
 		if err != nil {
 			return // every waiting claim looks for itself
+		}
+		dir, err := home.Make(mailName)
+		if err != nil {
+			return
 		}
 		s.mail.dir = dir
 		if w, err := s.newWatch(); err == nil {

@@ -16,13 +16,17 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-func remount(t *testing.T, dir string, readOnly bool) {
+// readOnlyView is another path to the file system, by which nothing can be
+// written.
+func readOnlyView(t *testing.T, dir string) string {
 	t.Helper()
-	flags := uintptr(unix.MS_REMOUNT)
-	if readOnly {
-		flags |= unix.MS_RDONLY
-	}
-	if err := unix.Mount("pawl", dir, "tmpfs", flags, "size=128k,mode=0700"); err != nil {
+	view := t.TempDir()
+	if err := unix.Mount(dir, view, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = unix.Unmount(view, unix.MNT_DETACH) })
+	if err := unix.Mount("", view, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	return view
 }

@@ -9,4 +9,4 @@ func smallDisk(t *testing.T) string {
 	return ""
 }
 
-func remount(*testing.T, string, bool) {}
+func readOnlyView(t *testing.T, dir string) string { return dir }

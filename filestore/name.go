@@ -10,18 +10,22 @@ import (
 )
 
 const (
-	suffix = ".json"
+	recordSuffix = ".json"
+	queueSuffix  = ".queue"
 	// maxStem leaves room for the suffix within the 255 bytes that file
 	// systems allow.
 	maxStem = 200
 	keepOf  = 120 // of a longer one, beside its hash
 )
 
-// fileName is the file in which name is kept. No two names share one, also
+func recordFileName(name string) string { return stem(name) + recordSuffix }
+func queueFileName(name string) string  { return stem(name) + queueSuffix }
+
+// stem is the file in which name is kept, but for its suffix. No two names share one, also
 // where upper and lower case are the same: capitals are written as + and the
 // small letter, all other bytes that some system does not take as % and two
 // digits, and ~ marks a name cut short, followed by a hash of the whole.
-func fileName(name string) string {
+func stem(name string) string {
 	var b strings.Builder
 	for i, c := range []byte(name) {
 		switch {
@@ -42,7 +46,7 @@ func fileName(name string) string {
 		sum := sha256.Sum256([]byte(name))
 		stem = stem[:keepOf] + "~" + hex.EncodeToString(sum[:16])
 	}
-	return stem + suffix
+	return stem
 }
 
 // isDevice tells the names that Windows keeps for itself, whatever follows the

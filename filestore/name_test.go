@@ -37,8 +37,8 @@ func TestFileName(t *testing.T) {
 		"aside":          "aside.json",
 		"under_score-42": "under_score-42.json",
 	} {
-		if got := fileName(name); got != want {
-			t.Errorf("fileName(%q) = %q, want %q", name, got, want)
+		if got := recordFileName(name); got != want {
+			t.Errorf("recordFileName(%q) = %q, want %q", name, got, want)
 		}
 	}
 }
@@ -47,7 +47,7 @@ func TestLongFileNames(t *testing.T) {
 	seen := make(map[string]string)
 	for _, tail := range []string{"", "a", "b", "B", "é", strings.Repeat("y", 100)} {
 		name := strings.Repeat("x", 200) + tail
-		file := fileName(name)
+		file := recordFileName(name)
 		if len(file) > 255 {
 			t.Errorf("the file of %q has %d bytes", name, len(file))
 		}
@@ -56,7 +56,7 @@ func TestLongFileNames(t *testing.T) {
 		}
 		seen[file] = name
 	}
-	if got := fileName(strings.Repeat("/", driver.MaxName)); len(got) > 255 {
+	if got := recordFileName(strings.Repeat("/", driver.MaxName)); len(got) > 255 {
 		t.Errorf("a name of slashes makes a file name of %d bytes", len(got))
 	}
 }
@@ -70,7 +70,7 @@ func TestFileNamesDiffer(t *testing.T) {
 	)
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := name.Draw(t, "a"), name.Draw(t, "b")
-		fa, fb := fileName(a), fileName(b)
+		fa, fb := recordFileName(a), recordFileName(b)
 		if a != b && strings.EqualFold(fa, fb) {
 			t.Fatalf("%q and %q share the file %s", a, b, fa)
 		}

@@ -317,6 +317,7 @@ func TestKilledAtAnyInstant(t *testing.T) {
 	}
 	s := mustOpen(t, dir)
 	hold(t, s, claim("a"))
+	s.sweepSessions()
 	if ids, err := s.sessionIDs(); err != nil || len(ids) != 1 {
 		t.Errorf("%d sessions are left, %v", len(ids), err)
 	}

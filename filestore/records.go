@@ -61,7 +61,7 @@ func (s *Store) loadRecord(sh *shard, file string) (f recordFile, err error) {
 	err = json.Unmarshal(raw, &f)
 	switch {
 	case err != nil:
-	case fileName(f.Name) != file:
+	case recordFileName(f.Name) != file:
 		err = fmt.Errorf("it says it is the record %q", f.Name)
 	case f.Version <= 0 || !f.Deleted && f.value() == nil:
 		err = fmt.Errorf("it has no version or no value")
@@ -81,18 +81,21 @@ func (s *Store) Load(ctx context.Context, name string) (driver.Record, error) {
 		return none, err
 	}
 	defer end()
-	sh, err := s.records.shard(shardOf(name))
+	sh, err := s.records.existing(shardOf(name))
 	if err != nil {
 		return none, fmt.Errorf("load %q: %w", name, hopeless(err))
+	}
+	if sh == nil {
+		return none, nil
 	}
 	return s.loadNow(sh, name)
 }
 
 func (s *Store) loadNow(sh *shard, name string) (driver.Record, error) {
-	err := sh.present()
+	err := sh.there()
 	var f recordFile
 	if err == nil {
-		f, err = s.loadRecord(sh, fileName(name))
+		f, err = s.loadRecord(sh, recordFileName(name))
 	}
 	if err != nil {
 		return driver.Record{Name: name}, fmt.Errorf("load %q: %w", name, hopeless(err))
@@ -123,14 +126,12 @@ func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Rec
 
 func (s *Store) swap(ctx context.Context, sh *shard, r driver.Record) (driver.Record, error) {
 	none := driver.Record{Name: r.Name}
-	if err := sh.take(ctx); err != nil {
+	file := recordFileName(r.Name)
+	bucket := bucketOf(file)
+	if err := sh.lock(ctx, bucket); err != nil {
 		return none, err
 	}
-	defer sh.drop()
-	if err := sh.present(); err != nil {
-		return none, err
-	}
-	file := fileName(r.Name)
+	defer sh.drop(bucket)
 	old, err := s.loadRecord(sh, file)
 	if err != nil {
 		return none, err
@@ -193,7 +194,7 @@ func (s *Store) WaitChange(ctx context.Context, name string, version int64) (dri
 	if err != nil {
 		return none, fmt.Errorf("wait for a change of %q: %w", name, hopeless(err))
 	}
-	bell, unsubscribe := s.values.Subscribe(filepath.Join(sh.dir.Path(), fileName(name)))
+	bell, unsubscribe := s.values.Subscribe(filepath.Join(sh.dir.Path(), recordFileName(name)))
 	defer unsubscribe()
 	every, unwatch := s.watchRecords(sh)
 	defer unwatch()
@@ -227,11 +228,12 @@ func (s *Store) sweepRecord(ctx context.Context, e entry) {
 		now := s.clock.now()
 		return err == nil && f.Version != 0 && f.Version < now && f.record("", now).Version == 0
 	}
-	if !litter() || e.shard.take(ctx) != nil {
+	bucket := bucketOf(e.name)
+	if !litter() || e.shard.lock(ctx, bucket) != nil {
 		return
 	}
-	defer e.shard.drop()
-	if e.shard.present() == nil && litter() {
+	defer e.shard.drop(bucket)
+	if litter() {
 		_ = e.shard.dir.Remove(e.name)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
@@ -13,8 +14,9 @@ import (
 
 const (
 	sessionName = "session.json"
-	mailName    = "mail" // the folder of hints to the session
-	hintName    = "hint" // what the session sends to others
+	mailName    = "mail"  // the folder of hints to the session
+	hintName    = "hint"  // what the session sends to others
+	asidePrefix = ".new-" // of a session's folder before it is locked
 )
 
 // sessionFile tells people whose session it is. What counts is the lock on it.
@@ -25,16 +27,51 @@ type sessionFile struct {
 	Opened  time.Time `json:"opened"`
 }
 
-// startSession makes this Store's session. The folder is locked, so nobody who
-// cleans up takes the file for a dead one before it is locked; and nobody else
-// knows of it before a claim names it.
-func (s *Store) startSession() error {
-	s.id = strings.ToLower(driver.NewID())
-	home, err := s.sessions.Make(s.id)
-	if err != nil {
-		return err
+// session is this Store's, from the first claim or wait on: what only reads
+// needs none, and so works where nothing can be written.
+type session struct {
+	mu   sync.Mutex
+	home *disk.Dir  // its folder; nil before the start
+	self *disk.File // its file, locked until Close
+}
+
+// begun returns the session's folder, which is made if need be. It checks that
+// the session's file is there: without it, the others take its claims for a dead
+// client's.
+//
+// The folder gets its name when its file is locked: nobody who cleans up takes
+// it for a dead one's before, and nobody knows of it before a claim names it.
+func (s *Store) begun() (*disk.Dir, error) {
+	s.session.mu.Lock()
+	defer s.session.mu.Unlock()
+	if s.session.home == nil {
+		err := s.startSession()
+		return s.session.home, err
 	}
-	s.home = home
+	removed, err := s.session.self.Removed()
+	if err == nil && removed {
+		err = driver.Permanent(fmt.Errorf("%s/%s, the session of this process: %w", s.session.home.Path(), sessionName, errGone))
+	}
+	return s.session.home, err
+}
+
+func (s *Store) startSession() (err error) {
+	aside := asidePrefix + s.id
+	home, err := s.sessions.Make(aside)
+	if err != nil {
+		return gone(err)
+	}
+	var self *disk.File
+	defer func() {
+		if err != nil {
+			empty(home)
+			_ = s.sessions.RemoveDir(aside)
+			if self != nil {
+				self.Close()
+			}
+			home.Close()
+		}
+	}()
 	f := sessionFile{PID: os.Getpid(), Opened: time.Now().UTC()}
 	f.Host, _ = os.Hostname()
 	f.Program, _ = os.Executable()
@@ -48,48 +85,99 @@ func (s *Store) startSession() error {
 	if err := home.Create(hintName, nil, false); err != nil {
 		return err
 	}
-	if s.self, err = home.File(sessionName); err != nil {
+	if self, err = home.File(sessionName); err != nil {
 		return err
 	}
-	ok, err := s.self.TryLock(false)
+	ok, err := self.TryLock(false)
 	if err == nil && !ok {
 		err = fmt.Errorf("%s/%s: locked by another process", home.Path(), sessionName)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if err := s.sessions.Move(aside, s.id); err != nil {
+		return gone(err)
+	}
+	named, err := s.sessions.Open(s.id)
+	if err != nil {
+		return gone(err)
+	}
+	home.Close()
+	s.session.home, s.session.self = named, self
+	return nil
 }
 
 // endSession removes what startSession made; that ends the session's claims.
 func (s *Store) endSession() {
-	if s.home == nil {
+	if s.session.home == nil {
 		return
 	}
 	s.removeSession(s.id)
-	if s.self != nil {
-		s.self.Close()
-	}
-	s.home.Close()
+	s.session.self.Close()
+	s.session.home.Close()
 }
 
-// alive checks that this session's file is there: without it, the others take
-// its claims for a dead client's.
-func (s *Store) alive() error {
-	removed, err := s.self.Removed()
-	if err == nil && removed {
-		err = driver.Permanent(fmt.Errorf("%s/%s, the session of this process: %w", s.home.Path(), sessionName, errGone))
-	}
-	return err
+// others is what this Store knows of other sessions.
+type others struct {
+	mu    sync.Mutex
+	gone  map[string]bool      // for good: ids are not used again
+	alive map[string]time.Time // when they were asked about
 }
 
 // dead reports whether the client of a session has ended. When that cannot be
-// found out it counts as alive: its claims have their TTL.
-//
-// The shared lock that this takes for an instant disturbs nobody: others who
-// ask share it, and the owner took its own before it told anyone of the file.
-// A file that is not there was removed by its owner, or because it was dead.
+// found out it counts as alive: its claims have their TTL. Who was alive half a
+// probe ago is not asked about again, which is good enough for those who will
+// look again.
 func (s *Store) dead(session string) bool {
 	if session == "" || session == s.id {
 		return false
 	}
+	o := &s.others
+	now := time.Now()
+	o.mu.Lock()
+	at, known := o.alive[session]
+	gone := o.gone[session]
+	o.mu.Unlock()
+	if gone || known && now.Sub(at) < s.probe/2 {
+		return gone
+	}
+	gone = s.ask(session)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.gone == nil || len(o.gone)+len(o.alive) > 10_000 {
+		o.gone, o.alive = make(map[string]bool), make(map[string]time.Time)
+	}
+	if gone {
+		o.gone[session] = true
+		delete(o.alive, session)
+	} else {
+		o.alive[session] = now
+	}
+	return gone
+}
+
+// asker is dead for one operation, which relies on nothing from before it.
+func (s *Store) asker() func(session string) bool {
+	known := make(map[string]bool)
+	return func(session string) bool {
+		if session == "" || session == s.id {
+			return false
+		}
+		gone, ok := known[session]
+		if !ok {
+			gone = s.ask(session)
+			known[session] = gone
+		}
+		return gone
+	}
+}
+
+// ask finds out whether a session is dead.
+//
+// The shared lock that this takes for an instant disturbs nobody: others who
+// ask share it, and the owner took its own before it told anyone of the file.
+// A file that is not there was removed by its owner, or because it was dead.
+func (s *Store) ask(session string) bool {
 	f, err := s.sessions.File(session + "/" + sessionName)
 	if err != nil {
 		return disk.IsGone(err)
@@ -99,48 +187,41 @@ func (s *Store) dead(session string) bool {
 	return free && err == nil
 }
 
-// prober is dead for one operation, in which no session is asked about twice.
-func (s *Store) prober() func(session string) bool {
-	type answer struct {
-		session string
-		dead    bool
-	}
-	var known []answer
-	return func(session string) bool {
-		for _, a := range known {
-			if a.session == session {
-				return a.dead
-			}
-		}
-		d := s.dead(session)
-		known = append(known, answer{session, d})
-		return d
-	}
-}
-
 // anyAlive answers a session that is in use, or "".
 func (s *Store) anyAlive() (string, error) {
 	ids, err := s.sessionIDs()
 	for _, id := range ids {
-		if !s.dead(id) {
+		if !s.ask(id) {
 			return id, nil
 		}
 	}
 	return "", err
 }
 
-// sweepSessions removes what dead clients have left. The folder is locked.
-func (s *Store) sweepSessions() error {
-	ids, err := s.sessionIDs()
+// sweepSessions removes what dead clients have left.
+func (s *Store) sweepSessions() {
+	ids, _ := s.sessionIDs()
 	for _, id := range ids {
-		if s.dead(id) {
+		if id != s.id && s.ask(id) {
 			s.removeSession(id)
 		}
 	}
-	return err
+	for name, err := range s.sessions.Names() {
+		if err != nil {
+			return
+		}
+		if !strings.HasPrefix(name, asidePrefix) {
+			continue
+		}
+		// One that is about to start lives for an instant without its lock.
+		if at, err := s.sessions.Modified(name); err == nil && time.Since(at) > sweepEvery && s.ask(name) {
+			s.removeSession(name)
+		}
+	}
 }
 
-// sessionIDs passes over what a desktop may have put into the folder.
+// sessionIDs passes over sessions that have not started, and what a desktop may
+// have put into the folder.
 func (s *Store) sessionIDs() (ids []string, err error) {
 	for id, err := range s.sessions.Names() {
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,18 +31,19 @@ type Store struct {
 	probe    time.Duration // probeEvery
 
 	root     *disk.Dir
-	folder   *lock // on root: sessions come and go, the clock is set
+	folder   locks // on root: the clock is set, dead sessions are removed
 	queues   table
 	records  table
 	sessions *disk.Dir
 
-	id   string     // of the session
-	home *disk.Dir  // the session's folder
-	self *disk.File // the session's file, locked until Close
+	id      string // of the session
+	session session
+	others  others
 
 	claims wake.Hub // by claim id
 	values wake.Hub // by the record's file
 	mail   mailbox
+	views  views
 
 	mu     sync.Mutex
 	calls  sync.WaitGroup // under way
@@ -87,7 +89,8 @@ func open(dir string, m machine) (*Store, error) {
 	}
 	s.clock.boot, s.clock.uptime = m.boot, m.uptime
 	s.close = sync.OnceFunc(func() { close(s.closed) })
-	s.queues.closed, s.records.closed = s.closed, s.closed
+	s.queues = table{suffix: queueSuffix, closed: s.closed}
+	s.records = table{suffix: recordSuffix, closed: s.closed}
 	if err := s.open(dir, m); err != nil {
 		s.release()
 		return nil, fmt.Errorf("open the folder %q: %w", dir, hopeless(err))
@@ -104,7 +107,7 @@ func (s *Store) open(dir string, m machine) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := makeFolder(path); err != nil {
 		return err
 	}
 	if s.root, err = disk.Open(path); err != nil {
@@ -113,17 +116,18 @@ func (s *Store) open(dir string, m machine) error {
 	if err := s.checkFolder(m); err != nil {
 		return err
 	}
-	if s.folder, err = newLock(s.root, s.closed); err != nil {
+	s.folder = newLocks(s.root, s.closed)
+	s.id = strings.ToLower(driver.NewID())
+	// What is needed to read is tried first: it works on a disk that is full, or
+	// can only be read.
+	known, err := s.takeClock()
+	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), openPatience)
-	defer cancel()
-	if err := s.folder.take(ctx); err != nil {
-		return err
-	}
-	defer s.folder.drop()
-	if err := s.checkOwn(); err != nil {
-		return err
+	if !known {
+		if err := s.checkOwn(); err != nil {
+			return err
+		}
 	}
 	if s.queues.dir, err = s.root.Make("queues"); err != nil {
 		return err
@@ -134,13 +138,37 @@ func (s *Store) open(dir string, m machine) error {
 	if s.sessions, err = s.root.Make("sessions"); err != nil {
 		return err
 	}
-	if err := s.setClock(m.wall()); err != nil {
+	if known {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openPatience)
+	defer cancel()
+	if err := s.folder.take(ctx, folderLock); err != nil {
 		return err
 	}
-	if err := s.sweepSessions(); err != nil {
-		return err
+	defer s.folder.drop(folderLock)
+	return s.setClock(m.wall())
+}
+
+// folderLock is the one lock on root.
+const folderLock = 0
+
+// makeFolder makes the folder, but none above it: a path that is mistyped must
+// not become one more folder, in which nobody excludes anybody.
+func makeFolder(path string) error {
+	err := os.Mkdir(path, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
 	}
-	return s.startSession()
+	if errors.Is(err, fs.ErrNotExist) {
+		return driver.Permanent(fmt.Errorf("there is no folder %s to make it in: make that one first, or correct the path", filepath.Dir(path)))
+	}
+	if err != nil {
+		if info, serr := os.Stat(path); serr == nil && info.IsDir() {
+			return nil // it is there: a file system that can only be read says that first
+		}
+	}
+	return err
 }
 
 func (s *Store) checkFolder(m machine) error {
@@ -175,9 +203,9 @@ func (s *Store) checkOwn() error {
 		switch {
 		case err != nil:
 			return err
-		case strings.HasPrefix(name, "clock"):
+		case strings.HasPrefix(name, clockName):
 			return nil
-		case name != "queues" && name != "records" && name != "sessions":
+		case name != "queues" && name != "records" && name != "sessions" && name != lockName:
 			foreign = name
 		}
 	}
@@ -215,9 +243,7 @@ func (s *Store) release() {
 	if s.queues.dir != nil {
 		s.queues.close()
 	}
-	if s.folder != nil {
-		s.folder.file.Close()
-	}
+	s.folder.close()
 	s.root.Close()
 	s.root = nil
 }
@@ -271,19 +297,17 @@ func hopeless(err error) error {
 // whom that concerns.
 func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Queue, *queue.Op)) error {
 	o := &queue.Op{Session: s.id}
-	err := s.locked(ctx, name, func(sh *shard) error {
+	err := s.locked(ctx, name, func(sh *shard, file string) error {
 		now, err := s.time(ctx)
 		if err != nil {
 			return err
 		}
-		file := fileName(name)
 		raw, q, err := sh.load(file, name)
 		if err != nil {
 			return err
 		}
 		o.Now = now
-		dead := s.prober()
-		o.Reachable = func(c *queue.Claim) bool { return !dead(c.Session) }
+		o.Reachable = func(c *queue.Claim) bool { return !s.dead(c.Session) }
 		limit, declared := q.Limit, q.Declared
 		f(&q, o)
 		if err := sh.save(file, name, raw, &q, s.clock.now()); err != nil {
@@ -301,32 +325,31 @@ func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Que
 	return nil
 }
 
-func (s *Store) locked(ctx context.Context, name string, f func(*shard) error) error {
+func (s *Store) locked(ctx context.Context, name string, f func(sh *shard, file string) error) error {
 	sh, err := s.queues.shard(shardOf(name))
 	if err != nil {
 		return err
 	}
-	if err := sh.take(ctx); err != nil {
+	file := queueFileName(name)
+	bucket := bucketOf(file)
+	if err := sh.lock(ctx, bucket); err != nil {
 		return err
 	}
-	defer sh.drop()
-	if err := sh.present(); err != nil {
-		return err
-	}
-	return f(sh)
+	defer sh.drop(bucket)
+	return f(sh, file)
 }
 
 // peek reads the queue of name as it is now, without the lock: files are
-// replaced whole.
+// replaced whole, but for the numbers of renewals.
 func (s *Store) peek(name string) (queue.Queue, error) {
-	sh, err := s.queues.shard(shardOf(name))
-	if err != nil {
+	sh, err := s.queues.existing(shardOf(name))
+	if err != nil || sh == nil {
 		return queue.Queue{}, err
 	}
-	if err := sh.present(); err != nil {
+	if err := sh.there(); err != nil {
 		return queue.Queue{}, err
 	}
-	_, q, err := sh.load(fileName(name), name)
+	_, q, err := sh.load(queueFileName(name), name)
 	return q, err
 }
 
@@ -334,14 +357,14 @@ func (s *Store) peek(name string) (queue.Queue, error) {
 // as far as it matters to the claim id.
 func (s *Store) overdue(q *queue.Queue, now int64, id string) bool {
 	next := q.NextExpiry()
-	return next != 0 && next <= now || s.blockedByDead(q, id, s.prober())
+	return next != 0 && next <= now || blockedByDead(q, id, s.dead)
 }
 
 // blockedByDead reports whether a dead client's claim stands in the way of the
 // claim id, or of one that would come next. It asks about those who hold and
 // about the one that waits just before: whoever that is, if alive, asks about
 // the one before in turn.
-func (s *Store) blockedByDead(q *queue.Queue, id string, dead func(string) bool) bool {
+func blockedByDead(q *queue.Queue, id string, dead func(string) bool) bool {
 	before := ""
 	passed := false
 	for i := range q.Claims {
@@ -362,9 +385,8 @@ func (s *Store) blockedByDead(q *queue.Queue, id string, dead func(string) bool)
 }
 
 // bury drops the claims of dead clients if any stands in the way of id.
-func (s *Store) bury(q *queue.Queue, o *queue.Op, id string) {
-	dead := s.prober()
-	if s.blockedByDead(q, id, dead) {
+func bury(q *queue.Queue, o *queue.Op, id string, dead func(string) bool) {
+	if blockedByDead(q, id, dead) {
 		o.Drop(q, func(c *queue.Claim) bool { return c.ID != id && dead(c.Session) })
 	}
 }

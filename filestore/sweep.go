@@ -59,22 +59,20 @@ func (s *Store) sweepDue() bool {
 func (s *Store) sweepFolder(budget time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget)
 	defer cancel()
-	if s.folder.take(ctx) == nil {
-		_ = s.sweepSessions()
-		s.folder.drop()
-	}
-	s.queues.sweepAside(ctx)
-	s.records.sweepAside(ctx)
-	dead := s.prober()
+	s.sweepSessions()
+	dead := s.asker()
 	for f, err := range s.queues.files() {
 		if err != nil || s.check(ctx, "sweep", "") != nil {
 			return
+		}
+		if s.sweepAside(ctx, f) {
+			continue
 		}
 		name, q, err := s.loadFile(f)
 		if err == nil && s.litter(&q, dead) {
 			_ = s.change(ctx, "sweep", name, func(q *queue.Queue, o *queue.Op) {
 				o.Look(q)
-				s.bury(q, o, "")
+				bury(q, o, "", dead)
 			})
 		}
 	}
@@ -82,7 +80,9 @@ func (s *Store) sweepFolder(budget time.Duration) {
 		if err != nil || s.check(ctx, "sweep", "") != nil {
 			return
 		}
-		s.sweepRecord(ctx, f)
+		if !s.sweepAside(ctx, f) {
+			s.sweepRecord(ctx, f)
+		}
 	}
 }
 
@@ -93,19 +93,21 @@ func (s *Store) litter(q *queue.Queue, dead func(string) bool) bool {
 		return q.Last < now
 	}
 	next := q.NextExpiry()
-	return next != 0 && next <= now || s.blockedByDead(q, "", dead)
+	return next != 0 && next <= now || blockedByDead(q, "", dead)
 }
 
-// sweepAside removes what processes left that were killed while they wrote.
-func (t *table) sweepAside(ctx context.Context) {
-	for i := range shards {
-		sh, err := t.existing(i)
-		if err != nil || sh == nil || sh.take(ctx) != nil {
-			continue
+// sweepAside removes what a process left that was killed while it wrote, and
+// reports whether that is what the file is.
+func (s *Store) sweepAside(ctx context.Context, f entry) bool {
+	file, is := strings.CutSuffix(f.name, asideSuffix)
+	if is {
+		bucket := bucketOf(file)
+		if f.shard.lock(ctx, bucket) == nil {
+			_ = f.shard.dir.Remove(f.name) // not in use: the file is locked
+			f.shard.drop(bucket)
 		}
-		_ = sh.dir.Remove(asideName) // not in use: the shard is locked
-		sh.drop()
 	}
+	return is
 }
 
 // entry is a file of a table.
@@ -114,7 +116,8 @@ type entry struct {
 	name  string
 }
 
-// files yields the files of a table, beginning with any shard.
+// files yields the files of a table, beginning with any shard, and with them
+// what lies aside.
 func (t *table) files() iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		start := rand.IntN(shards)
@@ -127,12 +130,12 @@ func (t *table) files() iter.Seq2[entry, error] {
 			if sh == nil {
 				continue
 			}
-			if err := sh.present(); err != nil {
+			if err := sh.there(); err != nil {
 				yield(entry{}, err)
 				return
 			}
 			for name, err := range sh.dir.Names() {
-				if err == nil && !strings.HasSuffix(name, suffix) {
+				if err == nil && !strings.HasSuffix(strings.TrimSuffix(name, asideSuffix), t.suffix) {
 					continue
 				}
 				if !yield(entry{sh, name}, err) || err != nil {
@@ -153,14 +156,14 @@ func (s *Store) loadFile(f entry) (string, queue.Queue, error) {
 	if err != nil {
 		return "", queue.Queue{}, hopeless(err)
 	}
-	d, err := decode(raw)
-	if err == nil && fileName(d.Name) != f.name {
-		err = fmt.Errorf("it says it is the queue of %q", d.Name)
+	name, q, err := decode(raw)
+	if err == nil && queueFileName(name) != f.name {
+		err = fmt.Errorf("it says it is the queue of %q", name)
 	}
 	if err != nil {
 		return "", queue.Queue{}, damagedQueue(f.shard, f.name, err)
 	}
-	return d.Name, d.Queue, nil
+	return name, q, nil
 }
 
 // afterBoot removes the queues that a boot has ended, before anybody uses the
@@ -178,9 +181,9 @@ func (s *Store) afterBoot(mark int64) error {
 		if err != nil && !disk.IsGone(err) {
 			return err
 		}
-		d, err := decode(raw)
-		keep := d.Last >= mark || d.Declared != 0
-		for _, c := range d.Claims {
+		_, q, err := decode(raw)
+		keep := q.Last >= mark || q.Declared != 0
+		for _, c := range q.Claims {
 			keep = keep || c.Lingering || c.Used >= mark
 		}
 		if err == nil && keep {

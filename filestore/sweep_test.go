@@ -111,12 +111,23 @@ func TestLeftovers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	unborn := filepath.Join(dir, "sessions", asidePrefix+"deadbeefdeadbeef")
+	if err := os.Mkdir(unborn, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	past := time.Now().Add(-2 * sweepEvery)
+	if err := os.Chtimes(unborn, past, past); err != nil {
+		t.Fatal(err)
+	}
 	s := mustOpen(t, dir)
-	if _, err := os.Stat(dead); !os.IsNotExist(err) {
-		t.Errorf("the dead session is still there: %v", err)
+	s.sweepFolder(patience)
+	for _, of := range []string{dead, unborn} {
+		if _, err := os.Stat(of); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", of, err)
+		}
 	}
 	enter(t, s, claim("a"), driver.Holding)
-	aside := filepath.Join(filepath.Dir(queueFile(s, "a")), asideName)
+	aside := queueFile(s, "a") + asideSuffix
 	if err := os.WriteFile(aside, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,12 @@ import (
 // ErrUnsupported: this system lacks what the package is made of.
 var ErrUnsupported = errors.New("a folder shared by processes is supported on Linux and macOS only")
 
+// MaxFile bounds the files that Read reads, in bytes.
+const MaxFile = 64 << 20
+
+// ErrTooBig: a file is larger than MaxFile.
+var ErrTooBig = errors.New("the file is larger than any that was written here")
+
 // Dir is an open folder. Its methods may be called at once, Close only last.
 type Dir struct {
 	fd   int
@@ -38,6 +44,14 @@ type ID struct{ dev, ino uint64 }
 // File is an open file that locks are put on. A lock ends with the process
 // that opened the file, however the process ends.
 type File struct {
+	fd   int
+	path string
+}
+
+// Turns is an open file with locks that are taken in turns, by their numbers
+// (buckets), 0 to Buckets-1. They belong to the open file: who shares it, the
+// goroutines of a process, must exclude each other by other means.
+type Turns struct {
 	fd   int
 	path string
 }

@@ -1,10 +1,28 @@
 package disk
 
 import (
-	"time"
-
 	"golang.org/x/sys/unix"
 )
+
+// Buckets is how many locks a file of Turns has.
+const Buckets = 1
+
+// Try takes the lock if nobody has it.
+func (t *Turns) Try(int64) (bool, error) {
+	return (&File{t.fd, t.path}).TryLock(false)
+}
+
+// Take takes the lock. It blocks the thread, and the system decides who is
+// next.
+func (t *Turns) Take(int64) error {
+	return pathError("lock", t.path, "", retry(func() error { return unix.Flock(t.fd, unix.LOCK_EX) }))
+}
+
+// Drop gives the lock back: at once, even if a child that is being started
+// still has a copy of the open file.
+func (t *Turns) Drop(int64) error {
+	return pathError("unlock", t.path, "", retry(func() error { return unix.Flock(t.fd, unix.LOCK_UN) }))
+}
 
 // exchange: a rename over a file costs nothing extra here.
 func exchange(int, string, string) error { return unix.ENOTSUP }
@@ -21,6 +39,3 @@ func (d *Dir) Network() (string, error) {
 	}
 	return unix.ByteSliceToString(st.Fstypename[:]), nil
 }
-
-// Nap sleeps for a short while.
-func Nap(d time.Duration) { time.Sleep(d) }

@@ -4,10 +4,93 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// Buckets is how many locks a file of Turns has.
+const Buckets = 1 << 20
+
+// A bucket is a range of the file's offsets, of which nothing is ever written.
+// Who has the first byte locked has the bucket. Who waits draws a ticket, an
+// offset in the bucket, while it has the last byte locked, and keeps the
+// ticket locked while it waits for all that is before it. So those who come
+// later pass nobody who has a ticket; and as the system takes away what a dead
+// process had locked, it is passed over wherever it was killed.
+//
+// Tickets come from the clock. One that is too low (the clock's range has
+// begun anew) makes the order unfair for an instant, no more: only the first
+// byte decides.
+const (
+	bucketSize = 1 << 40
+	drawOffset = bucketSize - 1
+)
+
+// lockRange changes the lock on n bytes from an offset of the bucket on. These
+// locks belong to the open file, unlike the older ones of fcntl, which belong
+// to the process and go when any descriptor of the file is closed.
+func (t *Turns) lockRange(how int16, wait bool, bucket, from, n int64) (bool, error) {
+	cmd := unix.F_OFD_SETLK
+	if wait {
+		cmd = unix.F_OFD_SETLKW
+	}
+	l := unix.Flock_t{Type: how, Start: bucket*bucketSize + from, Len: n}
+	err := retry(func() error { return unix.FcntlFlock(uintptr(t.fd), cmd, &l) })
+	if err == unix.EAGAIN || err == unix.EACCES && !wait {
+		return false, nil
+	}
+	return err == nil, pathError("lock", t.path, "", err)
+}
+
+// Try takes the bucket if nobody has it or waits for it.
+func (t *Turns) Try(bucket int64) (bool, error) {
+	if ok, err := t.lockRange(unix.F_WRLCK, false, bucket, 0, drawOffset); !ok {
+		return false, err
+	}
+	_, err := t.lockRange(unix.F_UNLCK, false, bucket, 1, drawOffset-1)
+	return err == nil, err
+}
+
+// Take takes the bucket, after all who came before. It blocks the thread.
+func (t *Turns) Take(bucket int64) error {
+	if _, err := t.lockRange(unix.F_WRLCK, true, bucket, drawOffset, 1); err != nil {
+		return err
+	}
+	ticket, err := t.draw(bucket)
+	if _, uerr := t.lockRange(unix.F_UNLCK, false, bucket, drawOffset, 1); err == nil {
+		err = uerr
+	}
+	if err == nil {
+		_, err = t.lockRange(unix.F_WRLCK, true, bucket, 0, ticket)
+	}
+	if err != nil {
+		_ = t.Drop(bucket)
+	}
+	return err
+}
+
+func (t *Turns) draw(bucket int64) (int64, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0, err
+	}
+	ticket := 1 + ts.Nano()/1000%(drawOffset-16)
+	for range 8 { // another one was drawn in the same microsecond
+		if ok, err := t.lockRange(unix.F_WRLCK, false, bucket, ticket, 1); ok || err != nil {
+			return ticket, err
+		}
+		ticket++
+	}
+	_, err := t.lockRange(unix.F_WRLCK, true, bucket, ticket, 1)
+	return ticket, err
+}
+
+// Drop gives the bucket back: at once, even if a child that is being started
+// still has a copy of the open file.
+func (t *Turns) Drop(bucket int64) error {
+	_, err := t.lockRange(unix.F_UNLCK, false, bucket, 0, drawOffset)
+	return err
+}
 
 func exchange(dir int, name, target string) error {
 	return retry(func() error { return unix.Renameat2(dir, name, dir, target, unix.RENAME_EXCHANGE) })
@@ -91,10 +174,4 @@ func findMount(table, device string) string {
 		}
 	}
 	return "FUSE"
-}
-
-// Nap sleeps for less than a millisecond, which timers are too coarse for here.
-func Nap(d time.Duration) {
-	ts := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&ts, nil)
 }

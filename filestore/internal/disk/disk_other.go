@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
+// Buckets is how many locks a file of Turns has.
+const Buckets = 1
+
 func Open(string) (*Dir, error)                { return nil, ErrUnsupported }
 func StatPath(string) (Info, error)            { return Info{}, ErrUnsupported }
-func Nap(time.Duration)                        {}
 func (d *Dir) Open(string) (*Dir, error)       { return nil, ErrUnsupported }
 func (d *Dir) Make(string) (*Dir, error)       { return nil, ErrUnsupported }
 func (d *Dir) Close() error                    { return nil }
@@ -19,18 +21,23 @@ func (d *Dir) Link(string, *Dir, string) error { return ErrUnsupported }
 func (d *Dir) Remove(string) error             { return ErrUnsupported }
 func (d *Dir) RemoveDir(string) error          { return ErrUnsupported }
 func (d *Dir) Sync() error                     { return ErrUnsupported }
-func (d *Dir) Handle() (*File, error)          { return nil, ErrUnsupported }
 func (d *Dir) File(string) (*File, error)      { return nil, ErrUnsupported }
 func (f *File) TryLock(bool) (bool, error)     { return false, ErrUnsupported }
-func (f *File) Unlock() error                  { return ErrUnsupported }
+func (d *Dir) Turns(string) (*Turns, error)    { return nil, ErrUnsupported }
+func (t *Turns) Try(int64) (bool, error)       { return false, ErrUnsupported }
+func (t *Turns) Take(int64) error              { return ErrUnsupported }
+func (t *Turns) Drop(int64) error              { return ErrUnsupported }
+func (t *Turns) Removed() (bool, error)        { return false, ErrUnsupported }
+func (t *Turns) Close() error                  { return nil }
 func (f *File) Removed() (bool, error)         { return false, ErrUnsupported }
 func (f *File) Close() error                   { return nil }
 
-func (d *Dir) Read(string, []byte) ([]byte, error) { return nil, ErrUnsupported }
-func (d *Dir) Create(string, []byte, bool) error   { return ErrUnsupported }
-func (d *Dir) Move(string, string) error           { return ErrUnsupported }
-func (d *Dir) Replace(string, string) error        { return ErrUnsupported }
-func (d *Dir) Modified(string) (time.Time, error)  { return time.Time{}, ErrUnsupported }
+func (d *Dir) Read(string, []byte) ([]byte, error)   { return nil, ErrUnsupported }
+func (d *Dir) Overwrite(string, int64, []byte) error { return ErrUnsupported }
+func (d *Dir) Create(string, []byte, bool) error     { return ErrUnsupported }
+func (d *Dir) Move(string, string) error             { return ErrUnsupported }
+func (d *Dir) Replace(string, string) error          { return ErrUnsupported }
+func (d *Dir) Modified(string) (time.Time, error)    { return time.Time{}, ErrUnsupported }
 
 func (d *Dir) Names() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) { yield("", ErrUnsupported) }

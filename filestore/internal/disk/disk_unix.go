@@ -52,7 +52,11 @@ func (d *Dir) Open(name string) (*Dir, error) {
 
 // Make opens a folder inside this one, which it makes if need be.
 func (d *Dir) Make(name string) (*Dir, error) {
-	err := retry(func() error { return unix.Mkdirat(d.fd, name, 0o700) })
+	in, err := d.Open(name) // first, for it needs no right to write
+	if !IsGone(err) {
+		return in, err
+	}
+	err = retry(func() error { return unix.Mkdirat(d.fd, name, 0o700) })
 	if err != nil && err != unix.EEXIST {
 		return nil, pathError("mkdir", d.path, name, err)
 	}
@@ -91,6 +95,9 @@ func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
 	}
 	defer unix.Close(fd)
 	for {
+		if len(buf) > MaxFile {
+			return buf, pathError("read", d.path, name, ErrTooBig)
+		}
 		if cap(buf)-len(buf) < 512 {
 			buf = append(buf, make([]byte, max(2048, len(buf)))...)[:len(buf)]
 		}
@@ -132,6 +139,9 @@ func (d *Dir) Create(name string, data []byte, sync bool) error {
 	if cerr := unix.Close(fd); err == nil && cerr != unix.EINTR {
 		err = cerr
 	}
+	if err != nil {
+		_ = d.Remove(name) // on a full disk every block counts
+	}
 	return pathError("write", d.path, name, err)
 }
 
@@ -151,6 +161,28 @@ func write(fd int, data []byte) error {
 		data = data[n:]
 	}
 	return nil
+}
+
+// Overwrite writes data over what a file has at that offset. Who reads the file
+// meanwhile may find a part of data only.
+func (d *Dir) Overwrite(name string, offset int64, data []byte) error {
+	fd, err := openat(d.fd, name, unix.O_WRONLY|unix.O_NOFOLLOW)
+	if err != nil {
+		return pathError("open", d.path, name, err)
+	}
+	defer unix.Close(fd)
+	for len(data) > 0 && err == nil {
+		var n int
+		err = retry(func() (err error) {
+			n, err = unix.Pwrite(fd, data, offset)
+			return err
+		})
+		if err == nil && n == 0 {
+			err = io.ErrShortWrite
+		}
+		data, offset = data[max(n, 0):], offset+int64(n)
+	}
+	return pathError("write", d.path, name, err)
 }
 
 // Link gives a file of this folder one more name in another: whoever watches
@@ -235,15 +267,6 @@ func (d *Dir) Modified(name string) (time.Time, error) {
 	return time.Unix(st.Mtim.Unix()), nil
 }
 
-// Handle opens the folder once more, for a lock.
-func (d *Dir) Handle() (*File, error) {
-	fd, err := openat(d.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return nil, pathError("open", d.path, "", err)
-	}
-	return &File{fd, d.path}, nil
-}
-
 // File opens a file for a lock.
 func (d *Dir) File(name string) (*File, error) {
 	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW)
@@ -252,6 +275,20 @@ func (d *Dir) File(name string) (*File, error) {
 	}
 	return &File{fd, filepath.Join(d.path, name)}, nil
 }
+
+// Turns opens a file for locks that are taken in turns, and makes it if need be.
+func (d *Dir) Turns(name string) (*Turns, error) {
+	fd, err := openat(d.fd, name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, pathError("open", d.path, name, err)
+	}
+	return &Turns{fd, filepath.Join(d.path, name)}, nil
+}
+
+// Removed reports whether the file's name was deleted since it was opened.
+func (t *Turns) Removed() (bool, error) { return (&File{t.fd, t.path}).Removed() }
+
+func (t *Turns) Close() error { return unix.Close(t.fd) }
 
 // TryLock takes the lock, for itself alone or shared, and reports whether it
 // could.
@@ -265,12 +302,6 @@ func (f *File) TryLock(shared bool) (bool, error) {
 		return false, nil
 	}
 	return err == nil, pathError("lock", f.path, "", err)
-}
-
-// Unlock gives the lock back: at once, even if a child that is being started
-// still has a copy of the open file.
-func (f *File) Unlock() error {
-	return pathError("unlock", f.path, "", retry(func() error { return unix.Flock(f.fd, unix.LOCK_UN) }))
 }
 
 // Removed reports whether the file's name was deleted since it was opened.

@@ -40,24 +40,25 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 			return err
 		}
 		dead := s.asker()
-		raws := make([][]byte, len(cs))
+		papers := make([]*paper, len(cs))
 		for i, c := range cs {
 			sh := parts[shardOf(c.Name)]
-			raw, q, err := sh.load(queueFileName(c.Name), c.Name)
+			loaded, err := sh.load(queueFileName(c.Name), c.Name)
 			if err != nil {
 				return err
 			}
 			o := &queue.Op{Now: now, Session: s.id, Reachable: func(c *queue.Claim) bool { return !dead(c.Session) }}
+			q := loaded.copy()
 			bury(&q, o, c.ID, dead)
-			raws[i], es[i] = raw, &queue.Entering{Op: o, Queue: &q, Claim: c}
+			papers[i], es[i] = loaded, &queue.Entering{Op: o, Queue: &q, Claim: c}
 		}
 		refused = queue.EnterAll(es)
 		for i, c := range cs {
-			if err := parts[shardOf(c.Name)].save(queueFileName(c.Name), c.Name, raws[i], es[i].Queue, s.clock.now()); err != nil {
+			if err := parts[shardOf(c.Name)].save(queueFileName(c.Name), c.Name, papers[i], es[i].Queue, s.clock.now()); err != nil {
 				// Those that are written already are put back: nobody has been told
 				// of them.
 				for k, c := range cs[:i] {
-					parts[shardOf(c.Name)].restore(queueFileName(c.Name), raws[k])
+					parts[shardOf(c.Name)].restore(queueFileName(c.Name), papers[k])
 				}
 				return err
 			}
@@ -111,10 +112,11 @@ func (s *Store) lockedAll(ctx context.Context, cs []driver.Claim, f func(map[int
 }
 
 // restore puts back what a file was, as far as that is possible.
-func (sh *shard) restore(file string, raw []byte) {
-	if raw == nil {
+func (sh *shard) restore(file string, was *paper) {
+	sh.papers.forget(file)
+	if was == noPaper {
 		_ = sh.dir.Remove(file)
 	} else {
-		_ = sh.put(file, raw, true, false)
+		_ = sh.put(file, was.raw, true, false)
 	}
 }

@@ -113,10 +113,11 @@ func moved(a, b *driver.Status) bool {
 // changes the queue only if a claim in it has run out, or stands in the way and
 // is a dead client's.
 func (s *Store) look(ctx context.Context, r driver.Ref, v *view, age time.Duration) (st driver.Status, err error) {
-	q, err := v.glance(age, func() (queue.Queue, error) { return s.peek(r.Name) })
+	p, err := v.glance(age, func() (*paper, error) { return s.peek(r.Name) })
 	if err != nil {
 		return st, fmt.Errorf("wait for %q: %w", r.Name, hopeless(err))
 	}
+	q := &p.queue
 	now := s.clock.now()
 	if !s.overdue(q, now, r.ID) {
 		return q.Status(r.ID, q.State(r), now, time.Time{}, 0), nil
@@ -141,7 +142,7 @@ type view struct {
 
 	mu   sync.Mutex
 	read time.Time // when reading began
-	q    queue.Queue
+	p    *paper
 	err  error
 }
 
@@ -167,17 +168,16 @@ func (vs *views) of(name string) (*view, func()) {
 	}
 }
 
-// glance returns the queue as it was age ago or later; it must not be changed.
-func (v *view) glance(age time.Duration, read func() (queue.Queue, error)) (*queue.Queue, error) {
+// glance returns the queue as it was age ago or later.
+func (v *view) glance(age time.Duration, read func() (*paper, error)) (*paper, error) {
 	wanted := time.Now().Add(-age)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.read.Before(wanted) {
 		v.read = time.Now()
-		v.q, v.err = read()
+		v.p, v.err = read()
 	}
-	q := v.q // the next reading makes new claims, and leaves these
-	return &q, v.err
+	return v.p, v.err
 }
 
 // beginRef is begin for calls about a claim.
@@ -401,14 +401,14 @@ func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) 
 		return driver.Queue{}, err
 	}
 	defer end()
-	q, err := s.peek(name)
-	if err == nil && s.ranOut(&q) {
-		q, err = s.peek(name)
+	p, err := s.peek(name)
+	if err == nil && s.ranOut(&p.queue) {
+		p, err = s.peek(name)
 	}
 	if err != nil {
 		return driver.Queue{}, fmt.Errorf("inspect %q: %w", name, hopeless(err))
 	}
-	return s.show(name, q, s.asker()), nil
+	return s.show(name, p.copy(), s.asker()), nil
 }
 
 // ranOut reports whether a claim of the queue has run out. One that is renewed
@@ -427,8 +427,8 @@ func (s *Store) show(name string, q queue.Queue, dead func(string) bool) driver.
 	return q.View(name, o.Now)
 }
 
-// List implements [driver.Store]. The name of a file that can't be read is that
-// of the file, unless the file still tells.
+// List implements [driver.Store]. The name of a file that can't be read is the
+// file's.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	return func(yield func(driver.Queue, error) bool) {
 		end, err := s.begin(ctx, "list", prefix)
@@ -439,6 +439,9 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 		defer end()
 		dead := s.asker()
 		for f, err := range s.queues.files() {
+			if err == nil && strings.HasSuffix(f.name, asideSuffix) {
+				continue
+			}
 			if err == nil {
 				err = s.check(ctx, "list", prefix)
 			}
@@ -447,6 +450,9 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 				return
 			}
 			v, err := s.listed(f, prefix, dead)
+			if err != nil {
+				err = &driver.NameError{Name: strings.TrimSuffix(f.name, queueSuffix), Err: fmt.Errorf("list %q: %w", prefix, hopeless(err))}
+			}
 			if (err != nil || len(v.Claims) > 0) && !yield(v, err) {
 				return
 			}
@@ -454,6 +460,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 	}
 }
 
+// listed is the queue in a file; without claims if its name has another prefix.
 func (s *Store) listed(f entry, prefix string, dead func(string) bool) (v driver.Queue, err error) {
 	name, q, err := s.loadFile(f)
 	if err == nil && s.ranOut(&q) {

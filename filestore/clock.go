@@ -46,7 +46,7 @@ func (t *timebase) now() int64 { return t.base + int64(t.uptime()/time.Microseco
 
 // readClock answers nil if the folder has no clock yet.
 func (s *Store) readClock() (*clockFile, error) {
-	b, err := s.root.Read(clockName, nil)
+	b, err := s.root.Read(clockName)
 	if disk.IsGone(err) {
 		return nil, nil
 	}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/filestore/internal/disk"
@@ -20,18 +22,20 @@ const asideSuffix = ".new"
 // which takes tens of milliseconds.
 const maxQueue = 4 << 20
 
-// A queue's file is lines of text, as many of them are written and read when
-// many wait for a name:
+// A queue's file is lines of text, as much of it is written and read when many
+// wait for a name:
 //
 //	pawl queue 2
 //	name orders/42
-//	queue LAST LIMIT DECLARED
-//	owner SESSION PID "HOST" "LABEL"
-//	claim ID OWNER UNITS FLAGS ARRIVED EXPIRES GRANTED TOKEN USED
+//	queue KIND LAST LIMIT DECLARED
+//	owner NUMBER SESSION PID "HOST" "LABEL"
+//	claim ID MARK OWNER UNITS FLAGS ARRIVED EXPIRES GRANTED TOKEN USED
 //	end
 //
-// OWNER counts the lines of owners from 0. FLAGS are o (overtake), l
-// (lingering), a (alone), or -. Times are microseconds of the folder's clock.
+// OWNER is the NUMBER of one of the owners. FLAGS are o (overtake), l (lingering)
+// and a (alone). What is empty is -. Times are microseconds of the folder's
+// clock.
+//
 // EXPIRES and USED have a fixed width, so that a renewal overwrites them where
 // they are: it needs no room on the disk, and cannot make the file unreadable
 // wherever it is cut off. It changes only the claims of its own process, so
@@ -39,90 +43,159 @@ const maxQueue = 4 << 20
 const (
 	firstLine = "pawl queue 2"
 	lastLine  = "end\n"
+	width     = 19 // digits of an int64
 )
 
-// saved is a queue's file as it was read or is to be written.
-type saved struct {
-	raw []byte
-	// loose are the offsets of what a renewal may overwrite, each width long.
-	loose []int
+// paper is a queue's file, and what it says. It is not changed once it was made.
+//
+// Of a long queue most is as it was a moment ago: encode and decode take from an
+// older paper what is the same.
+type paper struct {
+	raw    []byte
+	name   string
+	queue  queue.Queue
+	owners []owner
+	// lines are the claims' lines in raw, by their beginnings, and where the last
+	// one ends; from are the numbers of their owners.
+	lines, from []int
 }
 
-const width = 19 // digits of an int64
+// owner is what the claims of one process have in common.
+type owner struct {
+	number int
+	origin
+	line string
+}
 
-// origin is what claims of one owner share.
 type origin struct {
 	session string
 	owner   driver.Owner
 }
 
-// encode is the file of a queue.
-func encode(name string, q *queue.Queue) saved {
-	s := saved{raw: make([]byte, 0, 256+160*len(q.Claims)), loose: make([]int, 0, 2*len(q.Claims))}
-	b := append(s.raw, firstLine...)
+func (o *origin) of(c *queue.Claim) bool { return o.session == c.Session && o.owner == c.Owner }
+
+// copy returns the queue, which may be changed.
+func (p *paper) copy() queue.Queue {
+	q := p.queue
+	q.Claims = slices.Clone(q.Claims)
+	return q
+}
+
+func (p *paper) line(i int) []byte { return p.raw[p.lines[i]:p.lines[i+1]] }
+
+// encode is the file of a queue that was read from old.
+func encode(old *paper, name string, q queue.Queue) *paper {
+	p := &paper{name: name, queue: q, lines: make([]int, 0, len(q.Claims)+1), from: make([]int, len(q.Claims))}
+	same := make([]int, len(q.Claims)) // the line in old, or -1
+	type number struct {
+		origin
+		taken, used bool
+	}
+	var numbers []number
+	for _, o := range old.owners {
+		numbers = append(numbers, make([]number, o.number+1-len(numbers))...)
+		numbers[o.number] = number{origin: o.origin, taken: true}
+	}
+	j, last := 0, 0
+	for i := range q.Claims {
+		c := &q.Claims[i]
+		k := j
+		for k < len(old.from) && old.queue.Claims[k].ID != c.ID {
+			k++
+		}
+		same[i] = -1
+		if k < len(old.from) {
+			j = k + 1
+			if old.queue.Claims[k] == *c {
+				same[i], p.from[i] = k, old.from[k]
+				numbers[p.from[i]].used = true
+				continue
+			}
+		}
+		if last >= len(numbers) || !numbers[last].taken || !numbers[last].of(c) {
+			last = slices.IndexFunc(numbers, func(n number) bool { return n.taken && n.of(c) })
+		}
+		if last < 0 {
+			if last = slices.IndexFunc(numbers, func(n number) bool { return !n.taken }); last < 0 {
+				last = len(numbers)
+				numbers = append(numbers, number{})
+			}
+			numbers[last] = number{origin: origin{c.Session, c.Owner}, taken: true}
+		}
+		numbers[last].used = true
+		p.from[i] = last
+	}
+	b := make([]byte, 0, len(old.raw)+512+192*max(0, len(q.Claims)-len(old.from)))
+	b = append(b, firstLine...)
 	b = append(append(b, "\nname "...), name...)
-	b = append(b, "\nqueue"...)
+	b = append(append(b, "\nqueue "...), kindLetter(q.Kind))
 	for _, n := range []int64{q.Last, q.Limit, q.Declared} {
 		b = strconv.AppendInt(append(b, ' '), n, 10)
 	}
 	b = append(b, '\n')
-	origins := make(map[origin]int64)
-	index := make([]int64, len(q.Claims))
-	for i := range q.Claims {
-		c := &q.Claims[i]
-		o := origin{c.Session, c.Owner}
-		if i > 0 && c.Session == q.Claims[i-1].Session && c.Owner == q.Claims[i-1].Owner {
-			index[i] = index[i-1]
+	k := 0
+	for n := range numbers {
+		if !numbers[n].used {
 			continue
 		}
-		k, ok := origins[o]
-		if !ok {
-			k = int64(len(origins))
-			origins[o] = k
-			b = append(append(b, "owner "...), cmpDash(o.session)...)
-			b = strconv.AppendInt(append(b, ' '), int64(max(0, o.owner.PID)), 10)
-			b = strconv.AppendQuote(append(b, ' '), o.owner.Host)
-			b = strconv.AppendQuote(append(b, ' '), o.owner.Label)
-			b = append(b, '\n')
+		o := owner{number: n, origin: numbers[n].origin}
+		for k < len(old.owners) && old.owners[k].number < o.number {
+			k++
 		}
-		index[i] = k
+		if k < len(old.owners) && old.owners[k].number == o.number {
+			o.line = old.owners[k].line
+		} else {
+			o.line = o.encode()
+		}
+		b = append(b, o.line...)
+		p.owners = append(p.owners, o)
 	}
 	for i := range q.Claims {
-		c := &q.Claims[i]
-		b = append(append(b, "claim "...), c.ID...)
-		b = strconv.AppendInt(append(b, ' '), index[i], 10)
-		b = strconv.AppendInt(append(b, ' '), c.Units, 10)
-		b = append(b, ' ')
-		flags := len(b)
-		if c.Overtake {
-			b = append(b, 'o')
-		}
-		if c.Lingering {
-			b = append(b, 'l')
-		}
-		if c.Alone {
-			b = append(b, 'a')
-		}
-		if len(b) == flags {
-			b = append(b, '-')
-		}
-		b = strconv.AppendInt(append(b, ' '), c.Arrived, 10)
-		b = append(b, ' ')
-		s.loose = append(s.loose, len(b))
-		b = appendWide(b, c.Expires)
-		b = strconv.AppendInt(append(b, ' '), c.Granted, 10)
-		b = strconv.AppendInt(append(b, ' '), c.Token, 10)
-		b = append(b, ' ')
-		if c.Holding() {
-			s.loose = append(s.loose, len(b))
-			b = appendWide(b, c.Used)
+		p.lines = append(p.lines, len(b))
+		if same[i] >= 0 {
+			b = append(b, old.line(same[i])...)
 		} else {
-			b = append(b, '0')
+			b = appendClaim(b, &q.Claims[i], p.from[i])
 		}
-		b = append(b, '\n')
 	}
-	s.raw = append(b, lastLine...)
-	return s
+	p.lines = append(p.lines, len(b))
+	p.raw = append(b, lastLine...)
+	return p
+}
+
+func (o *owner) encode() string {
+	b := strconv.AppendInt([]byte("owner "), int64(o.number), 10)
+	b = append(append(b, ' '), orDash(o.session)...)
+	b = strconv.AppendInt(append(b, ' '), int64(max(0, o.owner.PID)), 10)
+	b = strconv.AppendQuote(append(b, ' '), o.owner.Host)
+	b = strconv.AppendQuote(append(b, ' '), o.owner.Label)
+	return string(append(b, '\n'))
+}
+
+func appendClaim(b []byte, c *queue.Claim, from int) []byte {
+	b = append(append(b, "claim "...), c.ID...)
+	b = append(append(b, ' '), orDash(c.Mark)...)
+	b = strconv.AppendInt(append(b, ' '), int64(from), 10)
+	b = strconv.AppendInt(append(b, ' '), c.Units, 10)
+	b = append(b, ' ')
+	n := len(b)
+	for _, f := range []struct {
+		set  bool
+		flag byte
+	}{{c.Overtake, 'o'}, {c.Lingering, 'l'}, {c.Alone, 'a'}} {
+		if f.set {
+			b = append(b, f.flag)
+		}
+	}
+	if len(b) == n {
+		b = append(b, '-')
+	}
+	b = strconv.AppendInt(append(b, ' '), c.Arrived, 10)
+	b = appendWide(append(b, ' '), c.Expires)
+	b = strconv.AppendInt(append(b, ' '), c.Granted, 10)
+	b = strconv.AppendInt(append(b, ' '), c.Token, 10)
+	b = appendWide(append(b, ' '), c.Used)
+	return append(b, '\n')
 }
 
 // appendWide appends n, which is not negative, with leading zeros.
@@ -135,134 +208,211 @@ func appendWide(b []byte, n int64) []byte {
 	return append(b, digits[:]...)
 }
 
-// cmpDash stands for what is empty, where words are told apart by spaces.
-func cmpDash(s string) string {
+func kindLetter(k driver.Kind) byte {
+	if k == 0 {
+		return '-'
+	}
+	return byte(k)
+}
+
+func orDash(s string) string {
 	if s == "" {
 		return "-"
 	}
 	return s
 }
 
+// renewed reports whether p says the same as old, which was encoded or decoded
+// before it, but for EXPIRES and USED of some claims, and where in the file the
+// first and the last of these lines are.
+func (p *paper) renewed(old *paper) (from, to int, ok bool) {
+	if len(p.raw) != len(old.raw) || !slices.Equal(p.lines, old.lines) || !bytes.Equal(p.raw[:p.lines[0]], old.raw[:p.lines[0]]) {
+		return 0, 0, false
+	}
+	for i := range p.queue.Claims {
+		a, b := p.queue.Claims[i], old.queue.Claims[i]
+		if a == b {
+			continue
+		}
+		a.Expires, a.Used = b.Expires, b.Used
+		if a != b {
+			return 0, 0, false
+		}
+		if to == 0 {
+			from = p.lines[i]
+		}
+		to = p.lines[i+1]
+	}
+	return from, to, true
+}
+
 var errEmpty = errors.New("it is empty")
 
-// decode reads a queue's file. What it returns shares raw's bytes.
-func decode(raw []byte) (name string, q queue.Queue, err error) {
+// decode reads a queue's file, of which old is what was there before.
+func decode(old *paper, raw []byte) (*paper, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
-		return "", q, errEmpty
+		return nil, errEmpty
 	}
-	p := parser{text: string(raw)}
-	if p.line() != firstLine {
-		return "", q, fmt.Errorf("its first line is not %q", firstLine)
+	p := &paper{raw: raw}
+	t := text{rest: raw}
+	if string(t.line()) != firstLine+"\n" {
+		return nil, fmt.Errorf("its first line is not %q", firstLine)
 	}
-	line := p.line()
-	name, ok := strings.CutPrefix(line, "name ")
+	name, ok := strings.CutPrefix(string(t.line()), "name ")
 	if !ok {
-		return "", q, p.wrong(line)
+		return nil, t.wrong()
 	}
-	line = p.line()
-	w := words{rest: line}
-	if w.word() != "queue" {
-		return "", q, p.wrong(line)
-	}
+	p.name = strings.TrimSuffix(name, "\n")
+	w := t.words()
+	w.word("queue")
+	kind := w.optional()
+	q := &p.queue
 	q.Last, q.Limit, q.Declared = w.number(), w.number(), w.number()
-	if !w.end() {
-		return "", q, p.wrong(line)
+	if !w.end() || q.Kind.UnmarshalText([]byte(kind)) != nil {
+		return nil, t.wrong()
 	}
-	var origins []origin
-	for {
-		line = p.line()
-		w := words{rest: line}
-		switch w.word() {
-		case "owner":
-			var o origin
-			if o.session = w.word(); o.session == "-" {
-				o.session = ""
-			}
-			o.owner.PID = int(w.number())
-			o.owner.Host, o.owner.Label = w.quoted(), w.quoted()
-			if o.session != "" && driver.CheckID(o.session) != nil {
-				return name, q, fmt.Errorf("there is a session %q", o.session)
-			}
-			origins = append(origins, o)
-		case "claim":
-			if q.Claims == nil {
-				q.Claims = make([]queue.Claim, 0, 1+len(p.text)/64)
-			}
-			q.Claims = append(q.Claims, queue.Claim{})
-			c := &q.Claims[len(q.Claims)-1]
-			c.ID = w.word()
-			from := w.number()
-			c.Units = w.number()
-			flags := w.word()
-			c.Arrived, c.Expires, c.Granted, c.Token, c.Used = w.number(), w.number(), w.number(), w.number(), w.number()
-			if from >= int64(len(origins)) || driver.CheckID(c.ID) != nil || driver.CheckUnits(c.Units) != nil {
-				return name, q, p.wrong(line)
-			}
-			c.Session, c.Owner = origins[from].session, origins[from].owner
-			for _, f := range []byte(flags) {
-				switch f {
-				case 'o':
-					c.Overtake = true
-				case 'l':
-					c.Lingering = true
-				case 'a':
-					c.Alone = true
-				case '-':
-				default:
-					return name, q, p.wrong(line)
-				}
-			}
-		case "end":
-			if p.text != "" || !w.end() {
-				return name, q, fmt.Errorf("it goes on after its end")
-			}
-			return name, q, check(&q)
-		default:
-			return name, q, p.wrong(line)
+	var owners []*origin // by number
+	k := 0
+	for t.next("owner ") {
+		line := t.line()
+		var o owner
+		if k < len(old.owners) && old.owners[k].line != string(line) && k+1 < len(old.owners) && old.owners[k+1].line == string(line) {
+			k++
 		}
-		if !w.end() {
-			return name, q, p.wrong(line)
+		if k < len(old.owners) && old.owners[k].line == string(line) {
+			o = old.owners[k]
+			k++
+		} else if o.decode(string(line)); o.line == "" || o.number < len(owners) || o.number > maxQueue {
+			return nil, t.wrong()
 		}
+		owners = append(owners, make([]*origin, o.number+1-len(owners))...)
+		p.owners = append(p.owners, o)
+		owners[o.number] = &o.origin
+	}
+	n := max(len(old.from), bytes.Count(t.rest, []byte{'\n'})) + 1
+	q.Claims = make([]queue.Claim, 0, n)
+	p.lines, p.from = make([]int, 0, n+1), make([]int, 0, n)
+	j := 0
+	for t.next("claim ") {
+		at := len(raw) - len(t.rest)
+		line := t.line()
+		// Claims keep their order, and most of them their lines.
+		for j < len(old.from) && !bytes.HasPrefix(line[len("claim "):], []byte(old.queue.Claims[j].ID)) {
+			j++
+		}
+		var from int
+		var c queue.Claim
+		if j < len(old.from) && bytes.Equal(line, old.line(j)) {
+			c, from = old.queue.Claims[j], old.from[j]
+			j++
+		} else if from, ok = decodeClaim(string(line), &c); !ok {
+			return nil, t.wrong()
+		}
+		if from >= len(owners) || owners[from] == nil {
+			return nil, t.wrong()
+		}
+		c.Session, c.Owner = owners[from].session, owners[from].owner
+		q.Claims = append(q.Claims, c)
+		p.lines, p.from = append(p.lines, at), append(p.from, from)
+	}
+	p.lines = append(p.lines, len(raw)-len(t.rest))
+	switch {
+	case string(t.line()) != lastLine:
+		return nil, t.wrong()
+	case len(t.rest) > 0:
+		return nil, errors.New("it goes on after its end")
+	}
+	return p, check(q, old == noPaper)
+}
+
+func (o *owner) decode(line string) {
+	w := words{rest: strings.TrimSuffix(line, "\n")}
+	w.word("owner")
+	o.number = int(w.number())
+	o.session = w.optional()
+	o.owner.PID = int(w.number())
+	o.owner.Host, o.owner.Label = w.quoted(), w.quoted()
+	if w.end() && (o.session == "" || driver.CheckID(o.session) == nil) {
+		o.line = line
 	}
 }
 
-// check finds what no queue has that pawl has written.
-func check(q *queue.Queue) error {
-	if q.InUse() && driver.CheckLimit(q.Limit) != nil || q.Declared != 0 && driver.CheckLimit(q.Declared) != nil {
+func decodeClaim(line string, c *queue.Claim) (from int, ok bool) {
+	w := words{rest: strings.TrimSuffix(line, "\n")}
+	w.word("claim")
+	c.ID, c.Mark = w.optional(), w.optional()
+	from = int(w.number())
+	c.Units = w.number()
+	for _, f := range []byte(w.optional()) {
+		switch f {
+		case 'o':
+			c.Overtake = true
+		case 'l':
+			c.Lingering = true
+		case 'a':
+			c.Alone = true
+		default:
+			return 0, false
+		}
+	}
+	c.Arrived, c.Expires, c.Granted, c.Token, c.Used = w.number(), w.number(), w.number(), w.number(), w.number()
+	// The units may be more than the limit, which SetLimit can lower.
+	return from, w.end() && driver.CheckID(c.ID) == nil && driver.CheckUnits(c.Units) == nil &&
+		(c.Mark == "" || driver.CheckID(c.Mark) == nil)
+}
+
+// check finds what no queue has that pawl has written; twins only if a file is
+// read for the first time, for that takes as long as the rest.
+func check(q *queue.Queue, twins bool) error {
+	switch {
+	case q.InUse() && q.Kind.Check() != nil:
+		return fmt.Errorf("it has %v", q.Kind)
+	case q.InUse() && driver.CheckLimit(q.Limit) != nil, q.Declared != 0 && driver.CheckLimit(q.Declared) != nil:
 		return fmt.Errorf("its limit is %d, declared is %d", q.Limit, q.Declared)
 	}
-	ids := make(map[string]struct{}, len(q.Claims))
-	for i := range q.Claims {
-		ids[q.Claims[i].ID] = struct{}{}
+	if !twins {
+		return nil
 	}
-	if len(ids) < len(q.Claims) {
-		return errors.New("a claim is there twice")
+	ids := make([]string, len(q.Claims))
+	for i := range q.Claims {
+		ids[i] = q.Claims[i].ID
+	}
+	slices.Sort(ids)
+	for i := range ids {
+		if i > 0 && ids[i] == ids[i-1] {
+			return fmt.Errorf("claim %s is there twice", ids[i])
+		}
 	}
 	return nil
 }
 
-// parser cuts a text into lines.
-type parser struct {
-	text string
+// text is cut into lines, each with its end.
+type text struct {
+	rest []byte
+	last []byte
 	n    int // lines read
 }
 
-func (p *parser) line() string {
-	p.n++
-	line, rest, ok := strings.Cut(p.text, "\n")
-	if !ok { // the last line has one, too
-		p.text = ""
-		return ""
+func (t *text) line() []byte {
+	i := bytes.IndexByte(t.rest, '\n')
+	if i < 0 {
+		i = len(t.rest) - 1
 	}
-	p.text = rest
-	return line
+	t.n++
+	t.last, t.rest = t.rest[:i+1], t.rest[i+1:]
+	return t.last
 }
 
-func (p *parser) wrong(line string) error {
-	if line == "" && p.text == "" {
-		return fmt.Errorf("it ends at line %d", p.n)
+func (t *text) words() words { return words{rest: strings.TrimSuffix(string(t.line()), "\n")} }
+
+// next reports whether a line of that sort comes.
+func (t *text) next(sort string) bool { return bytes.HasPrefix(t.rest, []byte(sort)) }
+
+func (t *text) wrong() error {
+	if len(t.last) == 0 {
+		return fmt.Errorf("it ends at line %d", t.n)
 	}
-	return fmt.Errorf("line %d is %.60q", p.n, line)
+	return fmt.Errorf("line %d is %.60q", t.n, t.last)
 }
 
 // words cuts a line into words.
@@ -271,19 +421,26 @@ type words struct {
 	bad  bool
 }
 
-func (w *words) word() string {
-	i := strings.IndexByte(w.rest, ' ')
-	if i < 0 {
-		i = len(w.rest)
-	}
-	word := w.rest[:i]
-	w.rest = w.rest[min(i+1, len(w.rest)):]
+func (w *words) cut() string {
+	word, rest, _ := strings.Cut(w.rest, " ")
 	w.bad = w.bad || word == ""
+	w.rest = rest
+	return word
+}
+
+// word cuts off this very word.
+func (w *words) word(is string) { w.bad = w.cut() != is || w.bad }
+
+func (w *words) optional() string {
+	word := w.cut()
+	if word == "-" {
+		return ""
+	}
 	return word
 }
 
 func (w *words) number() (n int64) {
-	word := w.word()
+	word := w.cut()
 	w.bad = w.bad || len(word) > width
 	for _, d := range []byte(word) {
 		w.bad = w.bad || d < '0' || d > '9'
@@ -307,24 +464,28 @@ func (w *words) quoted() string {
 
 func (w *words) end() bool { return w.rest == "" && !w.bad }
 
+// noPaper is the file of a queue that has none.
+var noPaper = new(paper)
+
 // load reads a queue; there is none if its file is not there. Anything else
 // that can't be read is an error: to take it for no queue would grant twice.
-func (sh *shard) load(file, name string) (raw []byte, q queue.Queue, err error) {
-	raw, err = sh.dir.Read(file, nil)
+func (sh *shard) load(file, name string) (*paper, error) {
+	raw, err := sh.dir.Read(file)
 	if disk.IsGone(err) {
-		return nil, q, nil
+		return noPaper, nil
 	}
 	if err != nil {
-		return nil, q, err
+		return nil, err
 	}
-	is, q, err := decode(raw)
-	if err == nil && is != name {
-		err = fmt.Errorf("it says it is the queue of %q", is)
+	p, err := decode(sh.papers.of(file), raw)
+	if err == nil && p.name != name {
+		err = fmt.Errorf("it says it is the queue of %q", p.name)
 	}
 	if err != nil {
-		return nil, queue.Queue{}, damagedQueue(sh, file, err)
+		return nil, damagedQueue(sh, file, err)
 	}
-	return raw, q, nil
+	sh.papers.keep(file, p)
+	return p, nil
 }
 
 // damagedQueue is the error for a queue's file that does not hold a queue.
@@ -335,46 +496,74 @@ func damagedQueue(sh *shard, file string, err error) error {
 
 // save writes the queue if it is not what was loaded. now is a time that no
 // later operation's precedes.
-func (sh *shard) save(file, name string, loaded []byte, q *queue.Queue, now int64) error {
+func (sh *shard) save(file, name string, loaded *paper, q *queue.Queue, now int64) error {
 	// The next token will be the clock's, so an empty queue need not be kept
 	// to remember the last one; see clockFile.
 	if !q.InUse() && q.Last < now {
-		if loaded == nil {
+		if loaded == noPaper {
 			return nil
 		}
+		sh.papers.forget(file)
 		return sh.dir.Remove(file)
 	}
-	s := encode(name, q)
-	if from, to, ok := s.renews(loaded); ok {
-		if from == to {
-			return nil
-		}
-		return sh.dir.Overwrite(file, int64(from), s.raw[from:to])
+	p := encode(loaded, name, *q)
+	if len(q.Claims) > len(loaded.queue.Claims) && len(p.raw) > maxQueue {
+		return fmt.Errorf("%w: its file would have %d bytes", driver.ErrFull, len(p.raw))
 	}
-	// A limit that was changed must outlive a power cut; claims need not.
-	return sh.put(file, s.raw, loaded != nil, q.Declared != 0)
+	var err error
+	if loaded == noPaper {
+		err = sh.put(file, p.raw, false, q.Declared != 0)
+	} else if from, to, ok := p.renewed(loaded); !ok {
+		// A limit that was changed must outlive a power cut; claims need not.
+		err = sh.put(file, p.raw, true, q.Declared != 0)
+	} else if from < to {
+		err = sh.dir.Overwrite(file, int64(from), p.raw[from:to])
+	}
+	if err != nil {
+		sh.papers.forget(file)
+		return err
+	}
+	sh.papers.keep(file, p)
+	return nil
 }
 
-// renews reports whether what is new in s can be written over what was loaded,
-// and where the first and the last difference are.
-func (s *saved) renews(loaded []byte) (from, to int, ok bool) {
-	if len(s.raw) != len(loaded) {
-		return 0, 0, false
+// papers are the long files that this process read or wrote last, by their names.
+type papers struct {
+	mu sync.Mutex
+	m  map[string]*paper
+}
+
+const (
+	keptSize   = 4 << 10 // bytes; shorter ones are as quickly read anew
+	keptPapers = 16      // in a shard
+)
+
+func (ps *papers) of(file string) *paper {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.m[file]; p != nil {
+		return p
 	}
-	at := 0
-	for _, l := range append(s.loose, len(s.raw)) {
-		if !bytes.Equal(s.raw[at:l], loaded[at:l]) {
-			return 0, 0, false
-		}
-		at = min(l+width, len(s.raw))
-		if l < len(s.raw) && !bytes.Equal(s.raw[l:at], loaded[l:at]) {
-			if to == 0 {
-				from = l
-			}
-			to = at
-		}
+	return noPaper
+}
+
+func (ps *papers) keep(file string, p *paper) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if len(p.raw) < keptSize {
+		delete(ps.m, file)
+		return
 	}
-	return from, to, true
+	if ps.m == nil || len(ps.m) >= keptPapers && ps.m[file] == nil {
+		ps.m = make(map[string]*paper)
+	}
+	ps.m[file] = p
+}
+
+func (ps *papers) forget(file string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	delete(ps.m, file)
 }
 
 // put writes a file aside and moves it to its place. The file is locked, so one

@@ -158,10 +158,11 @@ func TestDamagedQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, twice, err := decode(good)
+	sound, err := decode(noPaper, good)
 	if err != nil {
 		t.Fatal(err)
 	}
+	twice := sound.copy()
 	twice.Claims = append(twice.Claims, twice.Claims[0])
 	line := func(from, to string) string {
 		t.Helper()
@@ -171,9 +172,9 @@ func TestDamagedQueue(t *testing.T) {
 		}
 		return changed
 	}
-	limits := fmt.Sprintf("queue %d 1 0", twice.Last)
+	limits := fmt.Sprintf("queue m %d 1 0", twice.Last)
 	for what, content := range map[string]string{
-		"there twice":  string(encode("orders", &twice).raw),
+		"there twice":  string(encode(noPaper, "orders", twice).raw),
 		"empty":        "",
 		"torn":         string(good[:len(good)/2]),
 		"more":         string(good) + "{}",
@@ -182,13 +183,16 @@ func TestDamagedQueue(t *testing.T) {
 		"no end":       strings.TrimSuffix(string(good), lastLine),
 		"half a line":  string(good[:len(good)-len(lastLine)-9]),
 		"another form": line("pawl queue", "pawl queues"),
-		"no limit":     line(limits, fmt.Sprintf("queue %d 0 0", twice.Last)),
-		"bad limit":    line(limits, fmt.Sprintf("queue %d 1 -1", twice.Last)),
-		"many digits":  line(limits, fmt.Sprintf("queue %d 1 99999999999999999999", twice.Last)),
-		"negative":     line(held.ID+" 0 1", held.ID+" 0 -1"),
-		"no units":     line(held.ID+" 0 1", held.ID+" 0 0"),
-		"no owner":     line(held.ID+" 0 1", held.ID+" 1 1"),
-		"odd flags":    line(held.ID+" 0 1 a", held.ID+" 0 1 z"),
+		"no limit":     line(limits, fmt.Sprintf("queue m %d 0 0", twice.Last)),
+		"bad limit":    line(limits, fmt.Sprintf("queue m %d 1 -1", twice.Last)),
+		"many digits":  line(limits, fmt.Sprintf("queue m %d 1 99999999999999999999", twice.Last)),
+		"negative":     line(held.ID+" - 0 1", held.ID+" - 0 -1"),
+		"no kind":      line("queue m", "queue -"),
+		"odd kind":     line("queue m", "queue x"),
+		"odd mark":     line(held.ID+" -", held.ID+" ../x"),
+		"no units":     line(held.ID+" - 0 1", held.ID+" - 0 0"),
+		"no owner":     line(held.ID+" - 0 1", held.ID+" - 1 1"),
+		"odd flags":    line(held.ID+" - 0 1 a", held.ID+" - 0 1 z"),
 		"no id":        line(held.ID, ""),
 		"a path":       line(s.id, "../../x"),
 	} {

@@ -16,7 +16,7 @@ func TestLimitOverBoots(t *testing.T) {
 	s := mustOpenOn(t, dir, booted(t, "one", time.Hour, start))
 	part := func(units, limit int64) driver.Claim {
 		c := claim("pool")
-		c.Units, c.Limit = units, limit
+		c.Kind, c.Units, c.Limit = driver.KindSemaphore, units, limit
 		return c
 	}
 	held := part(2, 2)

@@ -208,7 +208,8 @@ type table struct {
 // shard is a part of a table: a folder, and the locks on the files in it.
 type shard struct {
 	locks
-	id disk.ID
+	id     disk.ID
+	papers papers
 }
 
 // shard opens the i-th part, and makes it if need be.
@@ -283,7 +284,7 @@ func (t *table) keep(i int, d *disk.Dir) (*shard, error) {
 		d.Close()
 		return nil, err
 	}
-	t.shards[i] = &shard{newLocks(d, t.closed), info.ID}
+	t.shards[i] = &shard{locks: newLocks(d, t.closed), id: info.ID}
 	return t.shards[i], nil
 }
 

@@ -50,7 +50,7 @@ func (s *Store) tell(signals []queue.Signal) {
 		switch sig.Kind {
 		case queue.Wanted:
 			kind = mailWanted
-		case queue.Broken:
+		case queue.Broken, queue.Adopted:
 			kind = mailCheck
 		}
 		if sig.Claim.Session == s.id {

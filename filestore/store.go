@@ -302,15 +302,16 @@ func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Que
 		if err != nil {
 			return err
 		}
-		raw, q, err := sh.load(file, name)
+		loaded, err := sh.load(file, name)
 		if err != nil {
 			return err
 		}
+		q := loaded.copy()
 		o.Now = now
 		o.Reachable = func(c *queue.Claim) bool { return !s.dead(c.Session) }
 		limit, declared := q.Limit, q.Declared
 		f(&q, o)
-		if err := sh.save(file, name, raw, &q, s.clock.now()); err != nil {
+		if err := sh.save(file, name, loaded, &q, s.clock.now()); err != nil {
 			return err
 		}
 		if (declared != 0 || q.Declared != 0) && (declared != q.Declared || limit != q.Limit) {
@@ -341,16 +342,15 @@ func (s *Store) locked(ctx context.Context, name string, f func(sh *shard, file 
 
 // peek reads the queue of name as it is now, without the lock: files are
 // replaced whole, but for the numbers of renewals.
-func (s *Store) peek(name string) (queue.Queue, error) {
+func (s *Store) peek(name string) (*paper, error) {
 	sh, err := s.queues.existing(shardOf(name))
 	if err != nil || sh == nil {
-		return queue.Queue{}, err
+		return noPaper, err
 	}
 	if err := sh.there(); err != nil {
-		return queue.Queue{}, err
+		return nil, err
 	}
-	_, q, err := sh.load(queueFileName(name), name)
-	return q, err
+	return sh.load(queueFileName(name), name)
 }
 
 // overdue reports whether time or death has something to change in the queue,

@@ -149,21 +149,21 @@ func (t *table) files() iter.Seq2[entry, error] {
 // loadFile reads a queue's file without knowing the name; the queue of a file
 // that went in the meantime is empty.
 func (s *Store) loadFile(f entry) (string, queue.Queue, error) {
-	raw, err := f.shard.dir.Read(f.name, nil)
+	raw, err := f.shard.dir.Read(f.name)
 	if disk.IsGone(err) {
 		return "", queue.Queue{}, nil
 	}
 	if err != nil {
 		return "", queue.Queue{}, hopeless(err)
 	}
-	name, q, err := decode(raw)
-	if err == nil && queueFileName(name) != f.name {
-		err = fmt.Errorf("it says it is the queue of %q", name)
+	p, err := decode(noPaper, raw)
+	if err == nil && queueFileName(p.name) != f.name {
+		err = fmt.Errorf("it says it is the queue of %q", p.name)
 	}
 	if err != nil {
 		return "", queue.Queue{}, damagedQueue(f.shard, f.name, err)
 	}
-	return name, q, nil
+	return p.name, p.queue, nil
 }
 
 // afterBoot removes the queues that a boot has ended, before anybody uses the
@@ -177,13 +177,16 @@ func (s *Store) afterBoot(mark int64) error {
 		if err != nil {
 			return err
 		}
-		raw, err := f.shard.dir.Read(f.name, nil)
+		raw, err := f.shard.dir.Read(f.name)
 		if err != nil && !disk.IsGone(err) {
 			return err
 		}
-		_, q, err := decode(raw)
-		keep := q.Last >= mark || q.Declared != 0
-		for _, c := range q.Claims {
+		p, err := decode(noPaper, raw)
+		if err != nil {
+			p = noPaper
+		}
+		keep := p.queue.Last >= mark || p.queue.Declared != 0
+		for _, c := range p.queue.Claims {
 			keep = keep || c.Lingering || c.Used >= mark
 		}
 		if err == nil && keep {

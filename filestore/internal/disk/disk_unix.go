@@ -87,19 +87,24 @@ func info(st *unix.Stat_t) Info {
 	return Info{ID{uint64(st.Dev), uint64(st.Ino)}, int(st.Uid), fs.FileMode(st.Mode & 0o777)}
 }
 
-// Read appends the content of a file to buf.
-func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
+// Read returns the content of a file.
+func (d *Dir) Read(name string) ([]byte, error) {
 	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW)
 	if err != nil {
-		return buf, pathError("open", d.path, name, err)
+		return nil, pathError("open", d.path, name, err)
 	}
 	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := retry(func() error { return unix.Fstat(fd, &st) }); err != nil {
+		return nil, pathError("stat", d.path, name, err)
+	}
+	buf := make([]byte, 0, min(st.Size, MaxFile)+512)
 	for {
 		if len(buf) > MaxFile {
-			return buf, pathError("read", d.path, name, ErrTooBig)
+			return nil, pathError("read", d.path, name, ErrTooBig)
 		}
-		if cap(buf)-len(buf) < 512 {
-			buf = append(buf, make([]byte, max(2048, len(buf)))...)[:len(buf)]
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
 		}
 		var n int
 		err := retry(func() (err error) {
@@ -107,7 +112,7 @@ func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
 			return err
 		})
 		if err != nil {
-			return buf, pathError("read", d.path, name, err)
+			return nil, pathError("read", d.path, name, err)
 		}
 		if n <= 0 {
 			return buf, nil

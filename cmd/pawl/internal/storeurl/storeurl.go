@@ -235,7 +235,15 @@ func openFile(_ string, u *url.URL) (driver.Store, error) {
 	if u.Host != "" && u.Host != "localhost" || u.User != nil || u.Path == "" {
 		return nil, invalid("it must look like file:///PATH, with an absolute path")
 	}
-	return filestore.Open(filepath.FromSlash(u.Path))
+	dir := filepath.FromSlash(u.Path)
+	// Open makes the last folder only, as a path may be mistyped. The default was
+	// not typed, and a new user has none of its folders.
+	if def, err := Default(); err == nil && u.String() == def {
+		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+			return nil, fmt.Errorf("make the folder for locks: %w", err)
+		}
+	}
+	return filestore.Open(dir)
 }
 
 func openRedis(raw string, _ *url.URL) (driver.Store, error) { return rueidis.Open(raw, nil) }

@@ -2,6 +2,7 @@ package storeurl
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -150,5 +151,30 @@ func TestDefault(t *testing.T) {
 		if got, err := Default(); err != nil || got != want {
 			t.Errorf("with %q: %q, %v", dir, got, err)
 		}
+	}
+}
+
+// The default folder is made with those above it, another one is not: its path
+// may be mistyped.
+func TestFoldersAbove(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_STATE_HOME", "")
+	raw, err := Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	above := filepath.Join(home, "mistyped")
+	_, err = Open("file://" + above + "/locks")
+	if err == nil || !driver.IsPermanent(err) || !strings.Contains(err.Error(), above) {
+		t.Errorf("with nothing above it: %v", err)
+	}
+	if _, err := os.Stat(above); !os.IsNotExist(err) {
+		t.Errorf("Open made %s: %v", above, err)
 	}
 }

@@ -58,9 +58,9 @@ Exit status:
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.parties, "parties", 0, "how many wait for each other, 1 to 1,000")
-	f.DurationVar(&o.timeout, "timeout", 0, "wait so long, then exit with 75 (default: for ever)")
-	f.DurationVar(&o.ttl, "ttl", pawl.DefaultTTL, "how long it takes until the death of this one is noticed")
-	f.StringVar(&o.label, "label", "", "what 'pawl show' calls this one")
+	f.DurationVar(&o.timeout, "timeout", 0, "wait so long, then exit with 75 (default: PAWL_TIMEOUT, else for ever)")
+	f.DurationVar(&o.ttl, "ttl", pawl.DefaultTTL, "how long it takes until the death of this one is noticed, or PAWL_TTL")
+	f.StringVar(&o.label, "label", "", "what 'pawl show' calls this one, or PAWL_LABEL")
 	f.BoolVar(&o.show, "show", false, "don't wait; print how many do")
 	f.BoolVar(&o.reset, "reset", false, "don't wait; repair the barrier. Who waits exits with 76")
 	return cmd
@@ -69,6 +69,11 @@ Exit status:
 func (o *barrierOptions) check(cmd *cobra.Command) error {
 	flags := cmd.Flags()
 	given := flags.Changed("parties")
+	if !o.show && !o.reset {
+		if err := fromEnvironment(flags); err != nil {
+			return err
+		}
+	}
 	switch {
 	case !given && !o.show && !o.reset:
 		return usage("--parties is missing: how many wait for each other?")
@@ -79,12 +84,12 @@ func (o *barrierOptions) check(cmd *cobra.Command) error {
 	case (o.show || o.reset) && flags.Changed("timeout"):
 		return usage("--timeout is for waiting, which --show and --reset don't do")
 	case flags.Changed("timeout") && o.timeout <= 0:
-		return usage("--timeout %v: it must be longer than nothing", o.timeout)
+		return usage("%s %v: it must be longer than nothing", called(flags, "timeout"), o.timeout)
 	case o.ttl < driver.MinTTL || o.ttl > driver.MaxTTL:
-		return usage("--ttl %v: allowed are %v to %v", o.ttl, driver.MinTTL, driver.MaxTTL)
+		return usage("%s %v: allowed are %v to %v", called(flags, "ttl"), o.ttl, driver.MinTTL, driver.MaxTTL)
 	}
 	if err := driver.CheckLabel(o.label); err != nil {
-		return fmt.Errorf("--label: %w", err)
+		return fmt.Errorf("%s: %w", called(flags, "label"), err)
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ Exit status: that of COMMAND, 128+N if signal N ended it or pawl while it waited
 	o.commonFlags(f)
 	f.StringVar(&value, "value", "", "what others see while this one leads, such as its address")
 	f.BoolVar(&always, "always", false, "stand again when COMMAND has ended by itself")
-	f.DurationVar(&o.timeout, "timeout", 0, "wait so long to be elected, each time, then exit with 75 (default: for ever)")
+	f.DurationVar(&o.timeout, "timeout", 0, "wait so long to be elected, each time, then exit with 75 (default: PAWL_TIMEOUT, else for ever)")
 	f.DurationVar(&o.limits.MaxHold, "max-hold", 0, "end COMMAND after so long, and stand again")
 	return cmd
 }

@@ -8,13 +8,9 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Limits by which the queue of a name tells what it is used for. The others are
-// semaphores'.
 const (
-	mutexLimit   = 1
-	rwLimit      = driver.MaxLimit
-	barrierLimit = driver.MaxLimit - 1
-	maxPermits   = driver.MaxLimit / 2 // as pawl.Semaphore has it
+	rwLimit    = driver.MaxLimit
+	maxPermits = driver.MaxLimit / 2 // as pawl.Semaphore has it
 )
 
 // kind is how a run holds its name.
@@ -88,31 +84,37 @@ func mixed(e *driver.LimitError, kinds bool) error {
 	if e.Units > 0 {
 		return usage("%w; ask for less with -n, or have it changed with 'pawl limit'", e)
 	}
-	used, advice := usedFor(e.Have), ""
-	switch e.Have {
-	case mutexLimit:
-		advice = "leave --shared, --exclusive and --limit away, or have the others write them"
-	case rwLimit:
-		advice = "add one of them"
-	case barrierLimit:
-		advice = "take another name"
-	default:
-		used, advice = fmt.Sprintf("with --limit %d", e.Have), fmt.Sprintf("add --limit %d", e.Have)
+	have := e.HaveKind
+	if have == e.WantKind { // with another limit
+		have = driver.KindSemaphore
 	}
-	if !kinds {
-		advice = "take another name"
+	used, advice := usedFor(have), "take another name"
+	if have == driver.KindSemaphore {
+		used = fmt.Sprintf("with --limit %d", e.Have)
+	}
+	if kinds {
+		switch have {
+		case driver.KindMutex:
+			advice = "leave --shared, --exclusive and --limit away, or have the others write them"
+		case driver.KindRW:
+			advice = "add one of them"
+		case driver.KindSemaphore:
+			advice = fmt.Sprintf("add --limit %d", e.Have)
+		}
 	}
 	return usage("%q is in use now %s: %s", e.Name, used, advice)
 }
 
-// usedFor says what a name with that limit is used for, if not for units.
-func usedFor(limit int64) string {
-	switch limit {
-	case mutexLimit:
+// usedFor says what a name of that kind is used for, if not for units.
+func usedFor(k driver.Kind) string {
+	switch k {
+	case driver.KindMutex:
 		return "for one at a time"
-	case rwLimit:
+	case driver.KindRW:
 		return "with --shared and --exclusive"
-	case barrierLimit:
+	case driver.KindElection:
+		return "for an election"
+	case driver.KindParty:
 		return "for a barrier"
 	}
 	return ""
@@ -125,12 +127,12 @@ func divided(q *driver.Queue) bool { return q.Limit > 1 || q.Declared > 1 }
 // portion is what a claim takes of a name, in words.
 func portion(q *driver.Queue, e *driver.Entry) string {
 	switch {
-	case q.Limit == rwLimit && e.Units == rwLimit:
+	case q.Kind == driver.KindRW && e.Units == rwLimit:
 		return "exclusive"
-	case q.Limit == rwLimit:
+	case q.Kind == driver.KindRW:
 		return "shared"
-	case q.Limit == barrierLimit:
-		return "barrier"
+	case q.Kind == driver.KindParty:
+		return "-"
 	}
 	return fmt.Sprintf("%d of %d", e.Units, q.Limit)
 }
@@ -145,7 +147,7 @@ func busy(q *driver.Queue, holder *driver.Entry) string {
 	case others > 1:
 		text += fmt.Sprintf(", and by %d more", others)
 	}
-	if divided(q) && q.Limit < barrierLimit {
+	if divided(q) && q.Kind == driver.KindSemaphore {
 		var used int64
 		for i := range holders {
 			used += holders[i].Units
@@ -153,4 +155,12 @@ func busy(q *driver.Queue, holder *driver.Entry) string {
 		text += fmt.Sprintf("; %d of %d are taken", used, q.Limit)
 	}
 	return text
+}
+
+// kindWord is a kind as people and programs are told it; nothing for none.
+func kindWord(k driver.Kind) string {
+	if k == 0 {
+		return ""
+	}
+	return k.String()
 }

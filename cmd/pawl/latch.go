@@ -82,7 +82,7 @@ Exit status:
 			then:  func(ctx context.Context, c *pawl.Client) error { return o.latch(c, name).Wait(ctx) },
 		})
 	})
-	wait.Flags().DurationVar(&o.timeout, "timeout", 0, "wait so long, then exit with 75 (default: for ever)")
+	wait.Flags().DurationVar(&o.timeout, "timeout", 0, "wait so long, then exit with 75 (default: PAWL_TIMEOUT, else for ever)")
 	sub("show NAME", "Show how many parties are missing", "  pawl latch show test/42", func(cmd *cobra.Command, name string) error {
 		return a.with(cmd.Context(), func(ctx context.Context, c *pawl.Client) error { return a.showLatch(ctx, c, name, o) })
 	})
@@ -130,6 +130,11 @@ func (a *app) showLatch(ctx context.Context, c *pawl.Client, name string, o *lat
 func (o *latchOptions) check(cmd *cobra.Command, counts bool) error {
 	flags := cmd.Flags()
 	given := flags.Changed("count")
+	if cmd.Name() == "wait" {
+		if err := fromEnvironment(flags); err != nil {
+			return err
+		}
+	}
 	switch {
 	case counts && !given:
 		return usage("--count is missing: how many parties must count down?")
@@ -141,7 +146,7 @@ func (o *latchOptions) check(cmd *cobra.Command, counts bool) error {
 		return usage("--party is empty: a party that counts once has a name")
 	}
 	if t, err := flags.GetDuration("timeout"); err == nil && flags.Changed("timeout") && t <= 0 {
-		return usage("--timeout %v: it must be longer than nothing", t)
+		return usage("%s %v: it must be longer than nothing", called(flags, "timeout"), t)
 	}
 	return nil
 }

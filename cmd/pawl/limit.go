@@ -71,11 +71,11 @@ func (a *app) limit(ctx context.Context, c *pawl.Client, name string, from, to i
 	known := len(q.Claims) > 0 || q.Declared != 0
 	switch {
 	case to == 0 && known:
-		return a.printLimit(name, q.Limit, cmp.Or(q.Declared, q.Limit))
+		return a.printLimit(name, q.Kind, q.Limit, cmp.Or(q.Declared, q.Limit))
 	case to == 0:
-		return a.printLimit(name, 0, 0)
+		return a.printLimit(name, 0, 0, 0)
 	case known:
-		if use := usedFor(q.Limit); q.Declared == 0 && use != "" {
+		if use := usedFor(q.Kind); use != "" {
 			return usage("%q is in use now %s, which stays so", name, use)
 		}
 		from = cmp.Or(from, q.Declared, q.Limit)
@@ -90,20 +90,21 @@ func (a *app) limit(ctx context.Context, c *pawl.Client, name string, from, to i
 	if err != nil {
 		return engine(err)
 	}
-	return a.printLimit(name, to, cmp.Or(q.Declared, from))
+	return a.printLimit(name, driver.KindSemaphore, to, cmp.Or(q.Declared, from))
 }
 
 // printLimit prints the limit in force, and the one that those give who use
 // the name; 0: it is not known.
-func (a *app) printLimit(name string, limit, declared int64) error {
-	use := usedFor(limit)
+func (a *app) printLimit(name string, kind driver.Kind, limit, declared int64) error {
+	use := usedFor(kind)
 	switch shown := printable(name); {
 	case a.json:
 		return a.printJSON(a.out, struct {
 			Name     string `json:"name"`
+			Kind     string `json:"kind,omitempty"`
 			Limit    int64  `json:"limit,omitempty"`
 			Declared int64  `json:"declared,omitempty"`
-		}{name, limit, declared})
+		}{name, kindWord(kind), limit, declared})
 	case limit == 0:
 		fmt.Fprintf(a.out, "Nobody uses %s now, and its limit was not changed.\n", shown)
 	case limit != declared:

@@ -30,7 +30,7 @@ func TestLimit(t *testing.T) {
 	proctest.Eventually(t, func() bool { return len(b.queue("s").Waiters) == 1 }, "it does not wait")
 	limit(0, "s: 3 at a time, instead of --limit 2.", "s 3")
 	waits.Want(0)
-	limit(0, `{"name":"s","limit":3,"declared":2}`, "s --json")
+	limit(0, `{"name":"s","kind":"semaphore","limit":3,"declared":2}`, "s --json")
 	limit(0, "s: 1 at a time, instead of --limit 2.", "s 1")
 	p := b.run("run", "--limit=2", "-n=2", "--no-wait", "s", "true").Want(64)
 	if !strings.Contains(p.Err.String(), `"s" has limit 1 now, 2 units were asked for`) || !strings.Contains(p.Err.String(), "pawl limit") {
@@ -70,7 +70,10 @@ func TestLimit(t *testing.T) {
 	b.hold("one")
 	b.hold("rw", "--shared")
 	limit(64, "for one at a time, which stays so", "one 2")
-	limit(64, "may be a Mutex", "--from 1 nobody 2")
+	limit(0, "u: 2 at a time, instead of --limit 1.", "--from 1 u 2")
+	if p := b.run("run", "--no-wait", "u", "true").Want(64); !strings.Contains(p.Err.String(), `"u" is in use now with --limit`) {
+		t.Error(p.Err) // it would be one at a time
+	}
 	limit(64, "with --shared and --exclusive, which stays so", "rw 2")
 	limit(0, "one is in use for one at a time.", "one")
 	for args, want := range map[string]string{

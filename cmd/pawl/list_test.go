@@ -59,6 +59,9 @@ func TestVersion(t *testing.T) {
 	if p := b.run("version").Want(0); !strings.HasPrefix(p.Out.String(), "pawl ") {
 		t.Error(p.Out)
 	}
+	if p := b.run("--version").Want(0); !strings.HasPrefix(p.Out.String(), "pawl ") {
+		t.Error(p.Out)
+	}
 	var v versionJSON
 	if p := b.run("version", "--json").Want(0); json.Unmarshal([]byte(p.Out.String()), &v) != nil || !strings.HasPrefix(v.Go, "go1.") {
 		t.Error(p.Out)

@@ -26,6 +26,7 @@ import (
 // sysexits.h that come closest.
 const (
 	exitUsage       = 64
+	exitBadName     = 65
 	exitNoLeader    = 68
 	exitUnreachable = 69
 	exitWrite       = 74
@@ -164,7 +165,7 @@ func engine(err error) error {
 		return nil
 	}
 	if os.Getenv("PAWL_CLAIM") != "" && wantsUser(err.Error()) {
-		err = fmt.Errorf("%w; 'pawl run' does not pass the store's password on to its COMMAND: set PAWL_STORE there", err)
+		err = fmt.Errorf("%w; 'pawl run' does not pass the store's password on to its COMMAND: set PAWL_STORE there, or use --pass-store", err)
 	}
 	return &engineError{err}
 }
@@ -177,11 +178,12 @@ func wantsUser(text string) bool {
 }
 
 func (a *app) report(f *failure, command string) {
+	text := a.explain(f)
 	if a.json {
-		a.printJSON(a.err, errorJSON{Error: f.err.Error(), Exit: f.status, Queue: f.queue, Place: f.place})
+		a.printJSON(a.err, errorJSON{Error: text, Exit: f.status, Queue: f.queue, Place: f.place})
 		return
 	}
-	fmt.Fprintf(a.err, "pawl: %s\n", printable(f.err.Error()))
+	fmt.Fprintf(a.err, "pawl: %s\n", printable(text))
 	if f.status == exitUsage && f.queue == nil {
 		fmt.Fprintf(a.err, "See '%s --help'.\n", command)
 	}
@@ -214,13 +216,16 @@ Without --store the locks are kept in a folder of yours on this machine, and
 nothing has to be set up. With --store, or PAWL_STORE, they are kept in:
 
 ` + storeurl.Help + `
-A password belongs into PAWL_STORE: other users can see a command's arguments.
+A password belongs into PAWL_STORE, or into a file that PAWL_STORE_PASSWORD_FILE
+names: other users can see a command's arguments. PAWL_TTL, PAWL_TIMEOUT and
+PAWL_LABEL stand in for the flags of 'pawl run', 'pawl elect', 'pawl barrier' and
+'pawl latch wait' that are not given.
 
 Exit status:
-  64  the call is wrong            75  the lock is busy, or the time is up
+  64  the call is wrong            74  the answer can't be written
+  65  names can't be read (list)   75  the lock is busy, or the time is up
   68  nobody leads                 76  the barrier or latch is broken
   69  the store can't be reached   79  the lock was lost, or held too long
-  74  the answer can't be written
 'pawl run' and 'pawl elect' otherwise end as their command does: with its status,
 128+N after signal N, 127 if it was not found, 126 if it can't be run, 71 if it
 can't be guarded; 'pawl doctor' has 0, 1, 69 and 78, see 'pawl doctor --help'.`,
@@ -233,6 +238,9 @@ can't be guarded; 'pawl doctor' has 0, 1, 69 and 78, see 'pawl doctor --help'.`,
 		Args:                       unknownCommand,
 		SuggestionsMinimumDistance: 2,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asked, _ := cmd.Flags().GetBool("version"); asked {
+				return a.printVersion()
+			}
 			if err := cmd.Help(); err != nil {
 				return err
 			}
@@ -241,8 +249,10 @@ can't be guarded; 'pawl doctor' has 0, 1, 69 and 78, see 'pawl doctor --help'.`,
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.storeURL, "store", "", "where the locks are kept (default: PAWL_STORE, else a folder of yours)")
+	root.Flags().Bool("version", false, "print the version of pawl")
 	a.storeGiven = func() bool { return flags.Changed("store") }
 	flags.BoolVar(&a.json, "json", false, "print JSON")
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(a.runCommand(), a.electCommand(), a.leaderCommand(), a.latchCommand(), a.barrierCommand(), a.listCommand(), a.showCommand(), a.askCommand(), a.releaseCommand(), a.limitCommand(), a.doctorCommand(), a.schemaCommand(), a.versionCommand())
 	return root
 }
@@ -258,7 +268,10 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	return usage("unknown command %q", args[0])
 }
 
-// store answers the URL to use.
+// passwordFile is the variable that names a file with the store's password.
+const passwordFile = "PAWL_STORE_PASSWORD_FILE"
+
+// store returns the URL to use.
 //
 // Invariant: locks that were to be in one place are never kept in another. An
 // empty URL is a script's variable that was not set.
@@ -271,10 +284,22 @@ func (a *app) store() (string, error) {
 	switch {
 	case given && url == "":
 		return "", usage("%s is empty: name a store, or leave it away altogether to use a folder of yours", from)
-	case given:
+	case !given:
+		return storeurl.Default()
+	}
+	file := os.Getenv(passwordFile)
+	if file == "" {
 		return url, nil
 	}
-	return storeurl.Default()
+	password, err := os.ReadFile(file)
+	if err != nil {
+		return "", usage("%s: %w", passwordFile, err)
+	}
+	url, err = storeurl.WithPassword(url, strings.TrimRight(string(password), "\r\n"))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", passwordFile, err)
+	}
+	return url, nil
 }
 
 func open(url string) (driver.Store, error) {
@@ -285,8 +310,8 @@ func open(url string) (driver.Store, error) {
 	return s, nil
 }
 
-// with runs f on a client of the store, for commands that ask one question.
-func (a *app) with(ctx context.Context, f func(context.Context, *pawl.Client) error) error {
+// withStore runs f on a client of the store.
+func (a *app) withStore(f func(*pawl.Client) error) error {
 	url, err := a.store()
 	if err != nil {
 		return err
@@ -296,9 +321,16 @@ func (a *app) with(ctx context.Context, f func(context.Context, *pawl.Client) er
 		return err
 	}
 	defer s.Close() // nothing was written that Close could lose
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoContact)
-	defer cancel()
-	return unanswered(ctx, f(ctx, pawl.New(s, nil)))
+	return f(pawl.New(s, nil))
+}
+
+// with is withStore for commands that ask one question.
+func (a *app) with(ctx context.Context, f func(context.Context, *pawl.Client) error) error {
+	return a.withStore(func(c *pawl.Client) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoContact)
+		defer cancel()
+		return unanswered(ctx, f(ctx, c))
+	})
 }
 
 // unanswered says for how long an answer was waited for, if err does not.
@@ -311,6 +343,9 @@ func unanswered(ctx context.Context, err error) error {
 	return err
 }
 
+// mostCompleted is how many names a shell is told: nobody reads more.
+const mostCompleted = 1000
+
 // completeNames lets the shell complete a NAME.
 func (a *app) completeNames(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
@@ -319,10 +354,15 @@ func (a *app) completeNames(cmd *cobra.Command, args []string, prefix string) ([
 	var names []string
 	err := a.with(context.Background(), func(ctx context.Context, c *pawl.Client) error {
 		for q, err := range c.List(ctx, prefix) {
+			if bad := new(driver.NameError); errors.As(err, &bad) {
+				continue
+			}
 			if err != nil {
 				return err
 			}
-			names = append(names, q.Name)
+			if names = append(names, q.Name); len(names) == mostCompleted {
+				break
+			}
 		}
 		return nil
 	})

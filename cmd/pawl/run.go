@@ -50,7 +50,7 @@ func (s *session) term(ctx context.Context) (ending, error) {
 	}
 	var result child.Result
 	if err == nil {
-		o.command.Env = environment(s.url, lease)
+		o.command.Env = environment(s.url, lease, o.passStore)
 		o.limits.Started = time.Now()
 		o.limits.Stuck = func() { a.warn("%q is lost, but COMMAND does not end: it ignores SIGKILL", o.name) }
 		o.limits.Unguarded = func(err error) {
@@ -92,22 +92,24 @@ func because(err error) string {
 	return ": " + err.Error()
 }
 
-// environment is what the command sees: this process's, and what it holds.
-func environment(url string, lease held) []string {
+// environment is what the command sees: this process's, and what it holds. The
+// store's password is among that only if pass.
+func environment(url string, lease held, pass bool) []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		name, _, _ := strings.Cut(s, "=")
 		switch name {
-		case "PAWL_NAME", "PAWL_TOKEN", "PAWL_CLAIM", "PAWL_STORE":
+		case "PAWL_NAME", "PAWL_TOKEN", "PAWL_CLAIM", "PAWL_STORE", passwordFile:
 			return true
 		}
 		return false
 	})
 	// A pawl that COMMAND calls finds the same store, and is refused there
 	// rather than left to lock elsewhere if that takes a password.
-	if public, err := storeurl.Public(url); err == nil {
-		env = append(env, "PAWL_STORE="+public)
+	if !pass {
+		url = storeurl.WithoutPassword(url)
 	}
 	return append(env,
+		"PAWL_STORE="+url,
 		"PAWL_NAME="+lease.Name(),
 		"PAWL_TOKEN="+strconv.FormatInt(lease.Token(), 10),
 		"PAWL_CLAIM="+lease.Claim())

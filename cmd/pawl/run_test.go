@@ -46,6 +46,13 @@ func TestExitStatus(t *testing.T) {
 		{"run --ttl 9000h x true", 64, "--ttl 9000h0m0s: allowed are 300ms to"},
 		{"run --ttl 4s --kill-after 3s x true", 64, "use --ttl 6s or more, or --kill-after 2s or less"},
 		{"run --kill-after -1s x true", 64, "--kill-after -1s"},
+		{"run --ttl 5 x true", 64, `--ttl "5": a duration has a unit: 5s, 5m, …`},
+		{"run --ttl five x true", 64, `--ttl "five": a duration is written like 500ms, 30s`},
+		{"run --limit a x true", 64, `--limit "a": it is a whole number`},
+		{"run --limit 99999999999999999999 x true", 64, `--limit "99999999999999999999": the number is too large`},
+		{"run --shared=maybe x true", 64, `--shared "maybe": it is true or false`},
+		{"run -n", 64, "-n has no value"},
+		{"barrier --parties 1.5 x", 64, `--parties "1.5": it is a whole number`},
 		{"run --no-wait --timeout 1s x true", 64, "exclude"},
 		{"run --timeout 0s x true", 64, "--timeout"},
 		{"run --max-hold -1s x true", 64, "--max-hold"},
@@ -58,7 +65,8 @@ func TestExitStatus(t *testing.T) {
 		{"run x $BIN run x true", 64, "already runs under \"x\""},
 		{"run x $BIN run y true", 0, ""},
 		{"run --store file:///proc/nothing/here x true", 69, "/proc/nothing/here"},
-		{"show --store redis://127.0.0.1:1 x", 69, ""},
+		{"show --store redis://u:secret@127.0.0.1:1 x", 69, "store redis://127.0.0.1:1: "},
+		{"run --store file:///no/such/folder x true", 69, "there is no folder /no/such: create it first"},
 		{"show", 64, "one NAME"},
 		{"show a{b", 64, "braces"},
 		{"list a b", 64, ""},
@@ -72,6 +80,11 @@ func TestExitStatus(t *testing.T) {
 		p := b.run(fields(strings.ReplaceAll(tt.args, "$BIN", bin))...).Want(tt.want)
 		if got := p.Err.String(); !strings.Contains(got, tt.stderr) || tt.want == 0 && got != "" {
 			t.Errorf("%s: stderr %q, want %q", tt.args, got, tt.stderr)
+		}
+		for _, text := range []string{"strconv", "time:", "tls:", "secret", "invalid argument"} {
+			if strings.Contains(p.Err.String(), text) {
+				t.Errorf("%s: %q tells %q", tt.args, p.Err, text)
+			}
 		}
 		if strings.Contains(p.Err.String(), "panic") || strings.Contains(p.Err.String(), "close:") {
 			t.Error(p.Err)
@@ -130,6 +143,43 @@ func TestEnvironment(t *testing.T) {
 	}
 	if !strings.HasSuffix(values["PAWL_STORE"], b.dir+"/store") {
 		t.Errorf("PAWL_STORE=%q: a nested pawl would lock elsewhere", values["PAWL_STORE"])
+	}
+}
+
+// Variables stand in for flags that are not given, and errors name them.
+func TestVariablesForFlags(t *testing.T) {
+	b := newBundle(t)
+	holder := b.command("run", "x", "sh", "-c", "echo ready; exec sleep 1000")
+	holder.Env = append(holder.Env, "PAWL_TTL=10m", "PAWL_LABEL=by variable")
+	holder.Start()
+	holder.Await("ready")
+	if h := b.queue("x").Holders[0]; h.Label != "by variable" || h.TTLMS < 60_000 {
+		t.Errorf("%+v", h)
+	}
+	for _, tt := range []struct {
+		variable, args, stderr string
+		want                   int
+	}{
+		{"PAWL_TIMEOUT=50ms", "run x true", "still busy after 50ms", 75},
+		{"PAWL_TIMEOUT=1h", "run --timeout 50ms x true", "still busy after 50ms", 75},
+		{"PAWL_TIMEOUT=1h", "run --no-wait x true", "busy", 75},
+		{"PAWL_TIMEOUT=50ms", "latch wait --count 2 l", "after 50ms", 75},
+		{"PAWL_TIMEOUT=50ms", "barrier --parties 2 b", "after 50ms", 75},
+		{"PAWL_TIMEOUT=", "run y true", "", 0},
+		{"PAWL_TTL=5", "run y true", `PAWL_TTL "5": a duration has a unit`, 64},
+		{"PAWL_TTL=5ms", "elect y true", "PAWL_TTL 5ms: allowed are 300ms to", 64},
+		{"PAWL_TTL=4s", "run --kill-after 3s y true", "--ttl is PAWL_TTL here", 64},
+		{"PAWL_TTL=5ms", "barrier --parties 2 b", "PAWL_TTL 5ms: allowed are 100ms to", 64},
+		{"PAWL_TIMEOUT=-1s", "latch wait --count 2 l", "PAWL_TIMEOUT -1s", 64},
+		{"PAWL_LABEL=" + strings.Repeat("l", 129), "run y true", "PAWL_LABEL: invalid label", 64},
+		{"PAWL_STORE_PASSWORD_FILE=/no/such/file", "list", "PAWL_STORE_PASSWORD_FILE: open /no/such/file", 64},
+	} {
+		p := b.command(fields(tt.args)...)
+		p.Env = append(p.Env, tt.variable)
+		p.Start()
+		if p.Want(tt.want); !strings.Contains(p.Err.String(), tt.stderr) {
+			t.Errorf("%s pawl %s: %s", tt.variable, tt.args, p.Err)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ type runOptions struct {
 	ttl, timeout, minHold time.Duration
 	limits                child.Limits
 	noWait, quiet         bool
+	passStore             bool
 	label                 string
 
 	kind
@@ -57,8 +58,8 @@ WINCH that pawl receives. It finds in its environment
                what COMMAND writes to refuse smaller ones
   PAWL_CLAIM   names this lease, as 'pawl show' does; a program may Adopt it to
                renew and check it, but must not unlock it
-  PAWL_STORE   the store, without user and password: a pawl that COMMAND calls
-               needs it set anew if the store wants a password
+  PAWL_STORE   the store; if it has a password, without that and the user: a
+               pawl that COMMAND calls needs it set anew, or --pass-store here
 
 The lock ends after --ttl unless it is renewed, which pawl does all the time. If
 that fails for too long, or somebody takes the lock away, COMMAND's group gets
@@ -112,7 +113,7 @@ Exit status: that of COMMAND, 128+N if signal N ended it or pawl while it waited
 	f.Int64VarP(&o.units, "n", "n", 1, "with --limit: as how many this one counts")
 	f.Int64Var(&o.limit, "limit", 0, "hold NAME beside others, this many in all")
 	f.BoolVar(&o.noWait, "no-wait", false, "exit with 75 if the lock is busy")
-	f.DurationVar(&o.timeout, "timeout", 0, "wait so long for the lock, then exit with 75 (default: for ever)")
+	f.DurationVar(&o.timeout, "timeout", 0, "wait so long for the lock, then exit with 75 (default: PAWL_TIMEOUT, else for ever)")
 	f.DurationVar(&o.minHold, "min-hold", 0, "keep the lock taken for at least so long, even if COMMAND ends earlier")
 	f.DurationVar(&o.limits.MaxHold, "max-hold", 0, "end COMMAND after so long")
 	return cmd
@@ -121,9 +122,10 @@ Exit status: that of COMMAND, 128+N if signal N ended it or pawl while it waited
 // commonFlags are those of all commands that run one under a lease.
 func (o *runOptions) commonFlags(f *pflag.FlagSet) {
 	f.SetInterspersed(false) // COMMAND's flags are its own
-	f.DurationVar(&o.ttl, "ttl", pawl.DefaultTTL, "how long the lock outlives a pawl that can't renew it")
+	f.DurationVar(&o.ttl, "ttl", pawl.DefaultTTL, "how long the lock outlives a pawl that can't renew it, or PAWL_TTL")
 	f.DurationVar(&o.limits.KillAfter, "kill-after", 0, "between SIGTERM and SIGKILL when COMMAND must end (default: 5s, or a third of the TTL)")
-	f.StringVar(&o.label, "label", "", "what others see as holder (default: the name of COMMAND)")
+	f.StringVar(&o.label, "label", "", "what others see as holder (default: PAWL_LABEL, else the name of COMMAND)")
+	f.BoolVar(&o.passStore, "pass-store", false, "let COMMAND see the store's user and password")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "don't say that the lock is busy, or for whom pawl waits")
 }
 
@@ -131,6 +133,10 @@ func (o *runOptions) commonFlags(f *pflag.FlagSet) {
 func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usage("NAME and COMMAND are missing")
+	}
+	flags := cmd.Flags()
+	if err := fromEnvironment(flags); err != nil {
+		return err
 	}
 	o.name = args[0]
 	if err := driver.CheckName(o.name); err != nil {
@@ -146,9 +152,8 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 		return usage("COMMAND is missing: what shall run while %q is held?", o.name)
 	}
 
-	flags := cmd.Flags()
 	if o.ttl < child.MinTTL || o.ttl > driver.MaxTTL {
-		return usage("--ttl %v: allowed are %v to %v", o.ttl, child.MinTTL, driver.MaxTTL)
+		return usage("%s %v: allowed are %v to %v", called(flags, "ttl"), o.ttl, child.MinTTL, driver.MaxTTL)
 	}
 	o.limits.TTL = o.ttl
 	if !flags.Changed("kill-after") {
@@ -156,7 +161,7 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	}
 	for name, d := range map[string]time.Duration{"timeout": o.timeout, "min-hold": o.minHold, "max-hold": o.limits.MaxHold} {
 		if flags.Changed(name) && d <= 0 {
-			return usage("--%s %v: it must be longer than nothing", name, d)
+			return usage("%s %v: it must be longer than nothing", called(flags, name), d)
 		}
 	}
 	if o.minHold > driver.MaxTTL {
@@ -166,6 +171,9 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 		return usage("--no-wait and --timeout exclude each other")
 	}
 	if err := o.limits.Check(); err != nil {
+		if from := called(flags, "ttl"); from != "--ttl" {
+			return usage("%w; --ttl is %s here", err, from)
+		}
 		return usage("%w", err)
 	}
 
@@ -181,7 +189,7 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if err := driver.CheckLabel(o.label); err != nil {
-		return fmt.Errorf("--label: %w", err)
+		return fmt.Errorf("%s: %w", called(flags, "label"), err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -50,7 +51,7 @@ func (a *app) show(ctx context.Context, c *pawl.Client, name string) error {
 		fmt.Fprintf(a.out, "%s is free.\n", printable(name))
 		return a.tellLimit(&q)
 	}
-	head := []string{"", "LABEL", "HOST", "PID", "SINCE", "TTL LEFT", "TOKEN", "CLAIM"}
+	head := []string{strings.ToUpper(kindWord(q.Kind)), "LABEL", "HOST", "PID", "SINCE", "TTL LEFT", "TOKEN", "CLAIM"}
 	if divided(&q) {
 		head = append(head, "TAKES")
 	}
@@ -83,5 +84,5 @@ func (a *app) tellLimit(q *driver.Queue) error {
 	if q.Declared == 0 {
 		return nil
 	}
-	return a.printLimit(q.Name, q.Limit, q.Declared)
+	return a.printLimit(q.Name, q.Kind, q.Limit, q.Declared)
 }

@@ -5,9 +5,9 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/pawl-go/pawl/driver"
 )
@@ -97,20 +97,33 @@ func split(q *driver.Queue) (holders, waiters []driver.Entry) {
 
 // table prints rows with aligned columns.
 func table(w io.Writer, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, err := aligned(w, rows, nil)
+	return err
+}
+
+// aligned prints rows with aligned columns, at least as wide as those of a part of
+// the table before, and returns the widths.
+func aligned(w io.Writer, rows [][]string, widths []int) ([]int, error) {
 	for _, row := range rows {
 		for i, cell := range row {
-			if i > 0 {
-				fmt.Fprint(t, "\t")
+			if i == len(widths) {
+				widths = append(widths, 0)
 			}
-			fmt.Fprint(t, printable(cell))
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
-		fmt.Fprintln(t)
 	}
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("write: %w", err)
+	var text strings.Builder
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			fmt.Fprintf(&line, "%-*s  ", widths[i], printable(cell))
+		}
+		text.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
-	return nil
+	if _, err := io.WriteString(w, text.String()); err != nil {
+		return widths, fmt.Errorf("write: %w", err)
+	}
+	return widths, nil
 }
 
 func or(s, none string) string {
@@ -123,6 +136,7 @@ func or(s, none string) string {
 // queueJSON is a queue for programs. Spans are in milliseconds.
 type queueJSON struct {
 	Name  string `json:"name"`
+	Kind  string `json:"kind,omitempty"`
 	Limit int64  `json:"limit,omitempty"`
 	// Declared is the limit that those who use it give, if 'pawl limit' has made
 	// it another.
@@ -144,7 +158,7 @@ type claimJSON struct {
 
 func toJSON(q *driver.Queue) *queueJSON {
 	holders, waiters := split(q)
-	return &queueJSON{q.Name, q.Limit, q.Declared, claimsJSON(holders), claimsJSON(waiters)}
+	return &queueJSON{q.Name, kindWord(q.Kind), q.Limit, q.Declared, claimsJSON(holders), claimsJSON(waiters)}
 }
 
 func claimsJSON(entries []driver.Entry) []claimJSON {

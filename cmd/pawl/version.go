@@ -27,22 +27,24 @@ func (a *app) versionCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(*cobra.Command, []string) error {
-			v := version()
-			if a.json {
-				return a.printJSON(a.out, v)
-			}
-			fmt.Fprintf(a.out, "pawl %s (%s, %s", v.Version, v.Go, v.Platform)
-			if v.Commit != "" {
-				fmt.Fprintf(a.out, ", commit %.12s of %s", v.Commit, v.Time)
-			}
-			if v.Modified {
-				fmt.Fprint(a.out, ", modified")
-			}
-			fmt.Fprintln(a.out, ")")
-			return nil
-		},
+		RunE: func(*cobra.Command, []string) error { return a.printVersion() },
 	}
+}
+
+func (a *app) printVersion() error {
+	v := version()
+	if a.json {
+		return a.printJSON(a.out, v)
+	}
+	fmt.Fprintf(a.out, "pawl %s (%s, %s", v.Version, v.Go, v.Platform)
+	if v.Commit != "" {
+		fmt.Fprintf(a.out, ", commit %.12s of %s", v.Commit, v.Time)
+	}
+	if v.Modified {
+		fmt.Fprint(a.out, ", modified")
+	}
+	fmt.Fprintln(a.out, ")")
+	return nil
 }
 
 func version() versionJSON {

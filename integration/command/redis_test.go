@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -136,6 +137,15 @@ func TestPassword(t *testing.T) {
 			t.Error(p.Printed())
 		}
 	}
+	file := filepath.Join(b.dir, "password")
+	b.write("password", "open-sesame\n")
+	bare := b.command("run", "--store", "redis://"+b.redis.Addr(), "x", "env")
+	bare.Env = append(bare.Env, "PAWL_STORE_PASSWORD_FILE="+file)
+	bare.Start()
+	if out := bare.Want(0).Printed(); strings.Contains(out, "sesame") || strings.Contains(out, file) {
+		t.Errorf("the command sees:\n%s", out)
+	}
+	b.start("run", "--pass-store", "x", bin, "run", "--no-wait", "y", "true").Want(0)
 	// A pawl inside is refused, rather than left to lock elsewhere.
 	inner := b.start("run", "x", bin, "run", "--no-wait", "y", "true")
 	inner.Want(69)

@@ -2,7 +2,9 @@
 package storeurl
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/url"
 	"os"
@@ -94,6 +96,45 @@ func Public(raw string) (string, error) {
 		return "", err
 	}
 	return public(u), nil
+}
+
+// WithoutPassword returns raw, or what Public makes of it if it has a password.
+func WithoutPassword(raw string) string {
+	u, err := Parse(raw)
+	if err != nil {
+		return "" // it may have one
+	}
+	if _, has := u.User.Password(); !has && !hasSecret(u) {
+		return raw
+	}
+	return public(u)
+}
+
+// WithPassword returns raw with that password, or raw itself for stores that take
+// none. It is an error if raw has one already.
+func WithPassword(raw, password string) (string, error) {
+	u, err := Parse(raw)
+	if err != nil {
+		return "", err
+	}
+	if u.Scheme == "file" || u.Scheme == "mem" {
+		return raw, nil
+	}
+	if _, has := u.User.Password(); has || hasSecret(u) {
+		return "", invalid("it has a password, too")
+	}
+	u.User = url.UserPassword(u.User.Username(), password)
+	return u.String(), nil
+}
+
+// hasSecret reports whether a parameter of u is a password.
+func hasSecret(u *url.URL) bool {
+	for name := range u.Query() {
+		if name = strings.ToLower(name); name != "user" && name != "username" && secret(name) {
+			return true
+		}
+	}
+	return false
 }
 
 func public(u *url.URL) string {
@@ -236,14 +277,22 @@ func openFile(_ string, u *url.URL) (driver.Store, error) {
 		return nil, invalid("it must look like file:///PATH, with an absolute path")
 	}
 	dir := filepath.FromSlash(u.Path)
-	// Open makes the last folder only, as a path may be mistyped. The default was
-	// not typed, and a new user has none of its folders.
-	if def, err := Default(); err == nil && u.String() == def {
-		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-			return nil, fmt.Errorf("make the folder for locks: %w", err)
-		}
+	if _, err := os.Stat(filepath.Dir(dir)); errors.Is(err, fs.ErrNotExist) && !isDefault(dir) {
+		// Rather a typing error, or a disk that is not mounted, than a wish.
+		return nil, fmt.Errorf("there is no folder %s: create it first", filepath.Dir(dir))
 	}
 	return filestore.Open(dir)
+}
+
+// isDefault reports whether dir is the folder of Default, whose parents may have to
+// be made.
+func isDefault(dir string) bool {
+	raw, err := Default()
+	if err != nil {
+		return false
+	}
+	u, err := url.Parse(raw)
+	return err == nil && filepath.FromSlash(u.Path) == filepath.Clean(dir)
 }
 
 func openRedis(raw string, _ *url.URL) (driver.Store, error) { return rueidis.Open(raw, nil) }

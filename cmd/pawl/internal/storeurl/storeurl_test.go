@@ -154,12 +154,46 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// The default folder is made with those above it, another one is not: its path
-// may be mistyped.
-func TestFoldersAbove(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("XDG_STATE_HOME", "")
+func TestPassword(t *testing.T) {
+	for raw, want := range map[string]string{
+		"redis://h:1/2":                  "redis://:a%2Fb@h:1/2",
+		"redis://u@h":                    "redis://u:a%2Fb@h",
+		"postgres://u@a:1,b:2/db?schema": "postgres://u:a%2Fb@a:1,b:2/db?schema",
+		"unix://u@/run/x?db=1":           "unix://u:a%2Fb@/run/x?db=1",
+		"file:///a%20b":                  "file:///a%20b",
+		"mem://":                         "mem://",
+	} {
+		got, err := WithPassword(raw, "a/b")
+		if err != nil || got != want {
+			t.Errorf("WithPassword(%q) = %q, %v, want %q", raw, got, err, want)
+		}
+		if public := WithoutPassword(raw); public != raw {
+			t.Errorf("WithoutPassword(%q) = %q", raw, public)
+		}
+		if public := WithoutPassword(got); strings.Contains(public, "a%2Fb") {
+			t.Errorf("WithoutPassword(%q) = %q", got, public)
+		}
+	}
+	for _, raw := range []string{"redis://u:secret@h", "postgres://u@h/db?password=secret"} {
+		if _, err := WithPassword(raw, "p"); !errors.Is(err, driver.ErrInvalid) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("WithPassword(%q): %v", raw, err)
+		}
+		if public := WithoutPassword(raw); strings.Contains(public, "secret") {
+			t.Errorf("WithoutPassword(%q) = %q", raw, public)
+		}
+	}
+}
+
+func TestParentsOfAFolder(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Open("file://" + dir + "/typing/error")
+	if err == nil || !strings.Contains(err.Error(), dir+"/typing") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir + "/typing"); err == nil {
+		t.Error("a folder was made on the way")
+	}
+	t.Setenv("XDG_STATE_HOME", dir+"/made/on/the/way")
 	raw, err := Default()
 	if err != nil {
 		t.Fatal(err)
@@ -169,12 +203,4 @@ func TestFoldersAbove(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	above := filepath.Join(home, "mistyped")
-	_, err = Open("file://" + above + "/locks")
-	if err == nil || !driver.IsPermanent(err) || !strings.Contains(err.Error(), above) {
-		t.Errorf("with nothing above it: %v", err)
-	}
-	if _, err := os.Stat(above); !os.IsNotExist(err) {
-		t.Errorf("Open made %s: %v", above, err)
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,7 @@ type claim struct {
 	life     time.Duration            // what the store gave the claim by that, by the local clock
 	ahead    int
 	blocker  *driver.Entry
+	blocked  time.Time // when that was told
 
 	// ends is when the store has forgotten the claim at the latest, as far as
 	// requests were sent for it, answered or not.
@@ -57,17 +59,21 @@ type claim struct {
 	wanted       bool      // others wait in the store
 	turn         int       // local waiters to serve before it leaves for them
 	shown        bool      // Claim was called: another process may adopt it
-	stuck        bool      // lost by MaxHold: it is still in the store
 	minHoldEnds  time.Time // the name stays taken until then
 	resizing     bool      // a change of its units is not settled, see resize.go
 	grows        bool      // TryUpgrade was called: such a request may come late
 
 	// While it is pursued.
 	unanswered bool               // an Enter may still be on its way to the store
+	entries    int                // Enters in a row that failed, for who sends the next one
+	silent     bool               // the last one was not answered in time
+	nudge      chan struct{}      // there may be a reason to make the next attempt earlier
 	stop       context.CancelFunc // ends the pursuit
 	wake       context.CancelFunc // ends the Wait under way
 	trouble    error              // of a renewal, which the pursuit has not dealt with yet
 	left       chan struct{}      // made when it is abandoned, closed once the store has heard of that
+
+	telling sync.WaitGroup // its holders that it was lost
 }
 
 type claimState uint8
@@ -80,8 +86,11 @@ const (
 )
 
 const (
-	// answerPatience bounds how long a request is waited for before it is sent
-	// again.
+	// requestPatience bounds how long a request is waited for before it is sent
+	// again, the first time; see attempt.
+	requestPatience = 2 * time.Second
+	// answerPatience bounds how long a request is waited for that was sent in vain
+	// some times, or that is not sent again.
 	answerPatience = 10 * time.Second
 	// unlockPatience bounds how long Unlock waits for an engine that does not
 	// answer; trying goes on in the background.
@@ -109,12 +118,16 @@ func (co *cohort) newClaim(id string) *claim {
 func (cl *claim) enter(ctx context.Context, try bool) (sent time.Time, slept time.Duration, st driver.Status, err error) {
 	core := cl.co.core
 	// An answer that takes longer than the TTL is worth nothing.
-	ctx, cancel := core.answer.bound(ctx, cl.ttl)
+	ctx, cancel := core.attempt(ctx, cl.entries, cl.ttl)
 	defer cancel()
 	sent = time.Now()
 	slept = core.keeper.sleptBy(sent)
 	st, err = core.store.Enter(ctx, cl.request(try))
 	cl.requested(sent, err)
+	if cl.entries++; err == nil {
+		cl.entries = 0
+	}
+	cl.silent = err != nil && ctx.Err() != nil
 	return sent, slept, st, err
 }
 
@@ -154,8 +167,6 @@ func (cl *claim) requested(sent time.Time, err error) {
 
 // renew renews the claim alone, outside the keeper's rounds.
 func (cl *claim) renew(ctx context.Context, r driver.Ref) (sent time.Time, slept time.Duration, st driver.Status, err error) {
-	ctx, cancel := cl.co.core.answer.bound(ctx, r.TTL)
-	defer cancel()
 	err = errUnreported
 	sent = time.Now()
 	slept = cl.co.core.keeper.sleptBy(sent)
@@ -440,6 +451,62 @@ func (cl *claim) leave(ctx context.Context, used int64, linger time.Duration) (k
 		if driver.IsPermanent(err) || time.Until(cl.ends) < pause || !sleep(ctx, pause) {
 			return true, fmt.Errorf("release %q: %w", name, err)
 		}
+	}
+}
+
+// retire takes leave of a claim that was lost, after its holders were told: the
+// store may keep it for a TTL still, if only the answers to its renewals were
+// lost, or the time of its lease was up. Many may be lost at the same time, for the
+// store does not answer: so a few goroutines do it.
+func (cl *claim) retire(used int64) {
+	core := cl.co.core
+	core.departing(cl)
+	core.retire(func() {
+		cl.telling.Wait()
+		ctx, cancel := context.WithDeadline(core.ctx, cl.ends)
+		defer cancel()
+		if ctx.Err() == nil {
+			cl.leave(ctx, used, cl.linger(time.Now()))
+		}
+		core.departed(cl)
+	})
+}
+
+// retired are claims that are to leave.
+type retired struct {
+	retiredMu sync.Mutex
+	leaves    []func()
+	retirers  int
+}
+
+// maxRetirers bounds the goroutines that take leave of lost claims.
+const maxRetirers = 256
+
+func (c *core) retire(leave func()) {
+	c.retiredMu.Lock()
+	defer c.retiredMu.Unlock()
+	c.leaves = append(c.leaves, leave)
+	if c.retirers < maxRetirers {
+		c.retirers++
+		if !c.spawn(c.retireAll) { // the client is closed
+			c.retirers--
+		}
+	}
+}
+
+func (c *core) retireAll() {
+	for {
+		c.retiredMu.Lock()
+		if len(c.leaves) == 0 {
+			c.retirers--
+			c.leaves = nil
+			c.retiredMu.Unlock()
+			return
+		}
+		leave := c.leaves[0]
+		c.leaves = c.leaves[1:]
+		c.retiredMu.Unlock()
+		leave()
 	}
 }
 

@@ -41,7 +41,7 @@ func New(store driver.Store, opts *Options) *Client {
 		adopts:  make(map[string]adoption),
 		drained: make(chan struct{}),
 	}
-	c.answer.d, c.unlock.d = answerPatience, unlockPatience
+	c.request.d, c.answer.d, c.unlock.d = requestPatience, answerPatience, unlockPatience
 	c.keeper = newKeeper(c)
 	client := &Client{core: c, opts: Options{TTL: DefaultTTL, Backoff: ExponentialBackoff(50*time.Millisecond, 2*time.Second)}}
 	if opts == nil {
@@ -154,9 +154,11 @@ type core struct {
 	end    sync.Once
 	ended  error // what Close answers
 	observed
+	retired
 
-	answer patience // for an Enter
-	unlock patience
+	request patience // see attempt
+	answer  patience
+	unlock  patience
 
 	mu      sync.Mutex
 	cohorts map[cohortKey]*cohort

@@ -48,12 +48,17 @@ type cohort struct {
 
 // waiter is a goroutine in acquire.
 type waiter struct {
-	opts     *Options
-	asked    time.Time
-	try      bool          // goes as soon as it would have to wait
-	at       *list.Element // nil once it is served
-	ready    chan struct{} // made by those who wait, closed when served
-	failures int           // of the engine in a row, as it saw them
+	opts   *Options
+	asked  time.Time
+	try    bool          // goes as soon as it would have to wait
+	at     *list.Element // nil once it is served
+	ready  chan struct{} // made by those who wait, closed when served
+	single bool          // goes with the first error, too
+
+	// The engine, as this one sees it.
+	failures int       // in a row
+	asking   bool      // Backoff is being asked
+	retry    time.Time // when Backoff wants the next attempt; zero: at once
 
 	tenure *tenure
 	err    error
@@ -101,6 +106,7 @@ func (co *cohort) enlist(w *waiter) (first *claim, err error) {
 		co.refuse()
 	default:
 		co.plan()
+		co.hasten() // a pause that others want is none of this one's
 	}
 	return nil, nil
 }
@@ -108,10 +114,11 @@ func (co *cohort) enlist(w *waiter) (first *claim, err error) {
 // settle takes over what the store answered to the entering of a first claim. If
 // that does not settle it, the claim is pursued.
 func (co *cohort) settle(ctx context.Context, cl *claim, sent time.Time, slept time.Duration, st driver.Status, err error) {
+	gone := ctx.Err() != nil
 	co.mu.Lock()
 	defer co.mu.Unlock()
 	var pause time.Duration
-	if err != nil && ctx.Err() != nil {
+	if err != nil && gone {
 		co.engine = noAnswer(err) // the caller goes; for the others it is tried again
 	} else {
 		pause = cl.take(entering, cl.id, sent, slept, st, err)
@@ -143,15 +150,17 @@ func (co *cohort) outcome(ctx context.Context, w *waiter) (t *tenure, left <-cha
 		return w.tenure, closedChan, w.err
 	case <-ctx.Done():
 	}
+	over := &WaitError{Name: co.key.name, Cause: context.Cause(ctx), ctx: ctx.Err()}
 	co.mu.Lock()
 	defer co.mu.Unlock()
 	if w.at == nil { // served at the same moment
 		return w.tenure, closedChan, w.err
 	}
-	over := &WaitError{Name: co.key.name, Cause: context.Cause(ctx), Engine: co.engine, ctx: ctx.Err()}
+	over.Engine = co.engine
 	if co.claim != nil && co.claim.state == entering && co.engine == nil {
-		over.Engine = noAnswer(ctx.Err())
+		over.Engine = noAnswer(over.ctx)
 	}
+	over.Holder = co.holder()
 	co.serve(w, nil, over)
 	return nil, co.trim(), over
 }
@@ -246,28 +255,44 @@ func (co *cohort) refuse() {
 }
 
 // held says who is in the way.
-func (co *cohort) held() error {
+func (co *cohort) held() error { return &HeldError{co.key.name, co.holder()} }
+
+// holder is who is in the way, as far as known; nil if it is not.
+func (co *cohort) holder() *driver.Entry {
 	cl := co.claim
 	switch {
 	case cl == nil:
-		return &HeldError{Name: co.key.name}
+		return nil
 	case cl.state != holding:
-		return &HeldError{co.key.name, cl.blocker}
+		return cl.inTheWay()
 	case co.next != nil && co.next.blocker != nil && co.key.shared():
-		return &HeldError{co.key.name, co.next.blocker}
+		return co.next.inTheWay()
 	}
-	return cl.held()
+	return cl.entry()
 }
 
-// held says that this claim, which holds, is in the way.
-func (cl *claim) held() error {
+// inTheWay is the claim's blocker, as it is by now unless something has happened
+// since it was told.
+func (cl *claim) inTheWay() *driver.Entry {
+	if cl.blocker == nil {
+		return nil
+	}
+	b, since := *cl.blocker, time.Since(cl.blocked)
+	b.Age += since
+	b.Held += since
+	b.TTL = max(0, b.TTL-since)
+	return &b
+}
+
+// entry is the claim, which holds, as others see it.
+func (cl *claim) entry() *driver.Entry {
 	owner := cl.co.core.owner
 	owner.Label = cl.co.key.label
 	t := cl.tenure
-	return &HeldError{cl.co.key.name, &driver.Entry{
+	return &driver.Entry{
 		ID: cl.id, State: driver.Holding, Units: cl.units, Token: t.token.Load(), Owner: owner,
 		Age: time.Since(cl.since), Held: time.Since(t.acquired), TTL: time.Until(cl.until()),
-	}}
+	}
 }
 
 // plan sees to it that a claim is on its way for waiters whom the present one
@@ -336,9 +361,7 @@ func (co *cohort) granted(cl *claim, st driver.Status) {
 	if cl == co.next || len(co.older) > 0 {
 		co.makeWay(cl)
 	}
-	if cl.wake != nil {
-		cl.wake()
-	}
+	cl.rouse()
 	co.engine = nil
 	w := co.front()
 	if w == nil {
@@ -427,11 +450,14 @@ func (co *cohort) dismiss(cl *claim, err error) {
 
 // lose ends a claim that is lost.
 func (co *cohort) lose(cl *claim, why error) {
-	err := cl.tenure.lostErr(why)
+	err, used := cl.tenure.lostErr(why), cl.tenure.token.Load()
 	for t := cl.tenure; t != nil; t = t.next {
 		t.tellLost(err)
 	}
 	co.dismiss(cl, err)
+	if why != errGone {
+		cl.retire(used)
+	}
 }
 
 // gone ends a claim that holds, and that the store no longer knows. An Enter that

@@ -52,8 +52,8 @@ func (d *document[T]) begin(ctx context.Context, what string) (*effort, error) {
 	return e, nil
 }
 
-func (d *document[T]) load(ctx context.Context) (page[T], error) {
-	ctx, cancel := d.client.core.answer.bound(ctx, d.client.opts.TTL)
+func (d *document[T]) load(ctx context.Context, e *effort) (page[T], error) {
+	ctx, cancel := e.bound(ctx)
 	defer cancel()
 	r, err := d.client.core.store.Load(ctx, d.name)
 	if err != nil {
@@ -90,7 +90,7 @@ func (d *document[T]) mismatch(value []byte) error {
 
 // swap replaces what was on page p, by nothing if next is nil. After
 // ErrConflict the answer is what is there.
-func (d *document[T]) swap(ctx context.Context, p page[T], next *T) (page[T], error) {
+func (d *document[T]) swap(ctx context.Context, e *effort, p page[T], next *T) (page[T], error) {
 	r := driver.Record{Name: d.name, Version: p.version}
 	if next != nil {
 		value, err := json.Marshal(envelope[T]{d.kind, format, next})
@@ -102,7 +102,7 @@ func (d *document[T]) swap(ctx context.Context, p page[T], next *T) (page[T], er
 			r.TTL = p.ttl // somebody else wants it to live longer
 		}
 	}
-	ctx, cancel := d.client.core.answer.bound(ctx, d.client.opts.TTL)
+	ctx, cancel := e.bound(ctx)
 	defer cancel()
 	got, err := d.client.core.store.CompareAndSwap(ctx, r)
 	if r.TTL > 0 && errors.Is(err, driver.ErrUnsupported) { // then it stays until it is deleted
@@ -132,7 +132,7 @@ func (d *document[T]) swap(ctx context.Context, p page[T], next *T) (page[T], er
 // certainty about the first version: a record that is made may be made once more
 // when it has gone since.)
 func (d *document[T]) change(ctx context.Context, e *effort, f func(page[T]) (next *T, err error)) (page[T], error) {
-	p, err := d.load(ctx)
+	p, err := d.load(ctx, e)
 	return d.changeFrom(ctx, e, p, err, f)
 }
 
@@ -144,7 +144,7 @@ func (d *document[T]) changeFrom(ctx context.Context, e *effort, p page[T], err 
 			if err = e.failed(ctx, err); err != nil {
 				return p, err
 			}
-			p, err = d.load(ctx)
+			p, err = d.load(ctx, e)
 			continue
 		}
 		next, stop := f(p)
@@ -153,7 +153,7 @@ func (d *document[T]) changeFrom(ctx context.Context, e *effort, p page[T], err 
 			return p, stop
 		}
 		sent := time.Now()
-		p, err = d.swap(ctx, p, next)
+		p, err = d.swap(ctx, e, p, next)
 		if err == nil {
 			e.went()
 			return p, nil
@@ -172,7 +172,7 @@ func (d *document[T]) changeFrom(ctx context.Context, e *effort, p page[T], err 
 		if !sleep(ctx, jitter(pause)) {
 			return p, e.over(ctx)
 		}
-		p, err = d.load(ctx)
+		p, err = d.load(ctx, e)
 	}
 }
 
@@ -196,7 +196,7 @@ func (d *document[T]) await(ctx context.Context, e *effort, p page[T], most time
 		case ctx.Err() != nil: // nothing has changed until now
 			return p, e.over(ctx)
 		case timeout: // or a wake-up was lost, or the engine does not answer
-			next, err = d.load(ctx)
+			next, err = d.load(ctx, e)
 		}
 		if err == nil {
 			e.went()
@@ -227,8 +227,17 @@ type effort struct {
 	client   *Client
 	name     string
 	what     string
+	single   bool  // nothing is tried again
 	failures int   // in a row
 	trouble  error // the last of them
+}
+
+// bound bounds a request.
+func (e *effort) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if e.single {
+		return e.client.core.answer.bound(ctx, answerPatience)
+	}
+	return e.client.core.attempt(ctx, e.failures, e.client.opts.TTL)
 }
 
 // went notes that the engine did what was asked for.

@@ -135,10 +135,11 @@ func (el *Election) Leader(ctx context.Context) (Leader, error) {
 	if err != nil {
 		return Leader{}, err
 	}
-	p, err := el.doc.load(ctx)
+	e.single = true
+	p, err := el.doc.load(ctx, e)
 	var l Leader
 	if err == nil {
-		l, _, err = el.leader(ctx, p)
+		l, _, err = el.leader(ctx, e, p)
 	}
 	if err == nil && l.Token == 0 {
 		err = ErrNoLeader
@@ -151,12 +152,12 @@ func (el *Election) Leader(ctx context.Context) (Leader, error) {
 
 // leader answers whether the one who wrote page p leads, and when to look again
 // at the latest although the record has not changed.
-func (el *Election) leader(ctx context.Context, p page[electionState]) (Leader, time.Duration, error) {
+func (el *Election) leader(ctx context.Context, e *effort, p page[electionState]) (Leader, time.Duration, error) {
 	if p.value == nil {
 		return Leader{}, watchful, nil
 	}
 	c := el.doc.client
-	ctx, cancel := c.core.answer.bound(ctx, c.opts.TTL)
+	ctx, cancel := e.bound(ctx)
 	defer cancel()
 	q, err := c.core.store.Inspect(ctx, el.doc.name)
 	if err != nil {
@@ -191,19 +192,19 @@ func (el *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		ctx, cancel := el.doc.client.core.within(ctx)
 		defer cancel()
 		var told *Leader
-		p, err := el.doc.load(ctx)
+		p, err := el.doc.load(ctx, e)
 		for {
 			var now Leader
 			var again time.Duration
 			if err == nil {
-				now, again, err = el.leader(ctx, p)
+				now, again, err = el.leader(ctx, e, p)
 			}
 			if err != nil {
 				if err = e.failed(ctx, err); err != nil {
 					yield(Leader{}, err)
 					return
 				}
-				p, err = el.doc.load(ctx)
+				p, err = el.doc.load(ctx, e)
 				continue
 			}
 			e.went()

@@ -266,7 +266,7 @@ func (l *Latch) change(ctx context.Context, what string, f func(*latchState) boo
 // may come late, when the latch has been opened and deleted since: it then makes
 // one that is as good as new.
 func (l *Latch) edit(ctx context.Context, e *effort, f func(*latchState) bool) (p page[latchState], err error) {
-	p, err = l.doc.load(ctx)
+	p, err = l.doc.load(ctx, e)
 	for {
 		missing := false
 		p, err = l.doc.changeFrom(ctx, e, p, err, func(p page[latchState]) (*latchState, error) {

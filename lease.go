@@ -193,19 +193,34 @@ func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
 		cl.ttl = ttl
 		co.plan() // the claim will not be passed on
 	}
-	cl.ends = later(cl.ends, time.Now().Add(cl.ttl))
 	r := cl.ref()
 	co.mu.Unlock()
-	sent, slept, st, err := cl.renew(ctx, r)
-	if err != nil {
-		return fmt.Errorf("extend %q: %w", co.key.name, err)
+	whole, cancel := co.core.answer.bound(ctx, min(r.TTL, max(0, time.Until(t.cl.until()))))
+	defer cancel()
+	for failures := 0; ; failures++ {
+		one, cancel := co.core.attempt(whole, failures, r.TTL/4)
+		co.mu.Lock()
+		cl.ends = later(cl.ends, time.Now().Add(r.TTL))
+		co.mu.Unlock()
+		sent, slept, st, err := cl.renew(one, r)
+		again := one.Err() != nil && whole.Err() == nil
+		cancel()
+		co.mu.Lock()
+		t.checkExpired(time.Now())
+		switch {
+		case t.err != nil:
+			defer co.mu.Unlock()
+			return t.err
+		case err == nil:
+			defer co.mu.Unlock()
+			cl.renewed(sent, slept, st, nil)
+			return t.err
+		}
+		co.mu.Unlock()
+		if !again || driver.IsPermanent(err) {
+			return fmt.Errorf("extend %q: %w", co.key.name, err)
+		}
 	}
-	co.mu.Lock()
-	defer co.mu.Unlock()
-	if t.err == nil {
-		cl.renewed(sent, slept, st, nil)
-	}
-	return t.err
 }
 
 // HandOver gives the lease up without releasing it, and answers what
@@ -266,9 +281,6 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	t.checkExpired(now)
 	if t.leases--; t.err != nil || t.leases > 0 {
 		defer co.mu.Unlock()
-		if cl.stuck && t.leases == 0 && cl.tenure == t {
-			cl.leaveSoon(t.token.Load(), 0)
-		}
 		l.lost = t.err
 		return t.err
 	}
@@ -370,7 +382,6 @@ func (t *tenure) checkMaxHold(now time.Time) {
 		return
 	}
 	if t.only() {
-		cl.stuck = true
 		cl.co.lose(cl, why)
 		return
 	}
@@ -395,6 +406,15 @@ func (t *tenure) tellLost(err error) {
 	t.cl.co.tell(t.opts, Event{Kind: Lost, Claim: t.cl.id, Token: t.token.Load(), Held: time.Since(t.acquired), Err: err})
 }
 
+// tellLost runs f, which tells holders that the claim was lost, in a goroutine of
+// its own. The claim stays in the store until they were told.
+func (cl *claim) tellLost(f func()) {
+	cl.telling.Add(1)
+	if !cl.co.core.spawn(func() { defer cl.telling.Done(); f() }) {
+		cl.telling.Done() // the client is closed, and nothing held
+	}
+}
+
 // finish ends the tenure with err. Its contexts end after the mutex is unlocked:
 // who releases it sees to that, and all other ends have a goroutine for it.
 func (t *tenure) finish(err error) {
@@ -408,7 +428,7 @@ func (t *tenure) finish(err error) {
 		close(t.lost)
 	}
 	if err != ErrReleased && t.contexts.used() {
-		t.cl.co.core.spawn(func() { t.contexts.end(err) })
+		t.cl.tellLost(func() { t.contexts.end(err) })
 	}
 	if t.set != nil {
 		t.set.ended(t, err)

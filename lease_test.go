@@ -196,14 +196,10 @@ func TestMaxHold(t *testing.T) {
 		}
 		start := time.Now()
 		next := lock(t, newClient(t, store, nil).Mutex("x"))
-		if d := time.Since(start); d == 0 || d > pawl.DefaultTTL {
+		if d := time.Since(start); d > time.Second {
 			t.Errorf("the next one waited %v", d)
 		}
 		unlock(t, next)
-
-		// Unlocking late frees the name at once.
-		l = lock(t, c.Mutex("x"))
-		<-l.Lost()
 		want(t, l.Unlock(t.Context()), pawl.ErrLost)
 		synctest.Wait()
 		if n := claims(t, store, "x"); n != 0 {

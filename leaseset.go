@@ -145,17 +145,15 @@ func (s *LeaseSet) ended(t *tenure, err error) {
 		s.core.spawn(func() { stop(errPartLost) }) // no mutex may be held
 	default:
 		s.end(err)
-		if !t.cl.stuck { // or else they all end now, and stay in the engine; see Options.MaxHold
-			done := make(chan struct{})
-			if s.core.spawn(func() { defer close(done); letGo(s.members) }) {
-				s.letting = done
-			}
+		t.cl.tellLost(func() { s.contexts.end(err) })
+		done := make(chan struct{})
+		if s.core.spawn(func() { defer close(done); t.cl.telling.Wait(); letGo(s.members) }) {
+			s.letting = done
 		}
 	}
 }
 
-// end ends the lease with err. The mutex is held; contexts end as those of a
-// tenure do, see finish.
+// end ends the lease with err. The mutex is held; the contexts end after that.
 func (s *LeaseSet) end(err error) {
 	if s.err != nil {
 		return
@@ -164,9 +162,6 @@ func (s *LeaseSet) end(err error) {
 	s.ending.Store(&s.err)
 	if err != ErrReleased {
 		close(s.lost)
-		if s.contexts.used() {
-			s.core.spawn(func() { s.contexts.end(err) })
-		}
 	}
 }
 
@@ -313,7 +308,6 @@ func (s *LeaseSet) Unlock(ctx context.Context) error {
 	if letting != nil {
 		<-letting // the process may end after this; each takes no longer than an Unlock
 	}
-	// Also if it was lost: what MaxHold has ended is still in the engine.
 	unlocked := each(s.members, func(l *Lease) error { return l.Unlock(ctx) })
 	return cmp.Or(err, unlocked)
 }

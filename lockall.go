@@ -82,9 +82,11 @@ type gathering struct {
 	keys   []cohortKey       // in the order of names
 	opts   *Options          // of the leases until all are there
 
-	set    *LeaseSet
-	ctx    context.Context // ends with the caller's, or when a part is lost
-	waited bool            // some parts are older than others
+	set      *LeaseSet
+	ctx      context.Context // ends with the caller's, or when a part is lost
+	waited   bool            // some parts are older than others
+	trying   bool            // nothing is tried again
+	failures int             // of EnterAll in a row
 }
 
 // gathering checks everything that can be checked before any I/O.
@@ -164,6 +166,7 @@ func (g *gathering) wait() error {
 
 // try takes all locks if they are free.
 func (g *gathering) try() error {
+	g.trying = true
 	if g.store != nil {
 		if _, err := g.enterAll(g.keys); err != nil {
 			return err
@@ -212,9 +215,18 @@ func (g *gathering) enterAll(keys []cohortKey) (busy int, err error) {
 		for i, e := range entries {
 			claims[i] = e.cl.request(true)
 		}
-		ctx, cancel := core.answer.bound(g.ctx, keys[0].ttl)
+		bound := core.answer.bound
+		if !g.trying {
+			bound = func(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+				return core.attempt(ctx, g.failures, most)
+			}
+		}
+		ctx, cancel := bound(g.ctx, keys[0].ttl)
 		sts, err = g.store.EnterAll(ctx, claims)
 		cancel()
+		if g.failures++; err == nil {
+			g.failures = 0
+		}
 		if err == nil && len(sts) != len(claims) {
 			err = errUnreported
 		}
@@ -243,7 +255,7 @@ func (g *gathering) enlist(keys []cohortKey) (entries []entry, err error) {
 	asked := time.Now()
 	for _, key := range keys {
 		key.own = driver.NewID()
-		e := entry{w: &waiter{opts: g.opts, asked: asked, try: true}}
+		e := entry{w: &waiter{opts: g.opts, asked: asked, try: true, single: true}}
 		if e.co, err = g.client.core.cohort(key); err != nil {
 			return entries, err
 		}

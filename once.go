@@ -103,6 +103,7 @@ func (o *Once) do(ctx context.Context, f func(ctx context.Context) error, try bo
 	if c.effort, err = c.record.begin(ctx, "do"); err != nil {
 		return err
 	}
+	c.single = try
 	if o.period < driver.MinTTL || o.period > driver.MaxTTL {
 		return fmt.Errorf("%s: %w period %v: allowed are %v to %v", c.what, ErrInvalid, o.period, driver.MinTTL, driver.MaxTTL)
 	}
@@ -138,7 +139,7 @@ func (c *onceCall) look(ctx context.Context) (p page[onceRun], err error) {
 		within, cancel := c.client.core.within(ctx)
 		defer cancel()
 		p, err = c.record.get(within, c.effort)
-	} else if p, err = c.record.load(ctx); err != nil {
+	} else if p, err = c.record.load(ctx, c.effort); err != nil {
 		err = fmt.Errorf("%s: %w", c.what, err)
 	}
 	if err == nil {
@@ -270,7 +271,7 @@ func (c *onceCall) write(ctx context.Context, version int64, run *onceRun, ttl t
 			return p, driver.Permanent(err)
 		}
 	}
-	ctx, cancel := c.client.core.answer.bound(ctx, answerPatience)
+	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	got, err := c.client.core.store.CompareAndSwap(ctx, r)
 	if err == nil {

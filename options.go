@@ -23,8 +23,8 @@ type Options struct {
 	NoRenewal bool
 
 	// MaxHold ends a lease that long after its grant, so that a stuck holder
-	// does not keep the lock for ever: it is not renewed any longer, the
-	// holder is told (ErrLost), and the engine lets the claim run out.
+	// does not keep the lock for ever: the holder is told (ErrLost), and then
+	// the lock is released.
 	MaxHold time.Duration
 
 	// MinHold keeps the lock taken for that long after the grant, even if it

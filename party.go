@@ -217,7 +217,7 @@ func (p *party) examine(ctx context.Context, pg page[barrierState]) (page[barrie
 
 func (p *party) inspect(ctx context.Context) (driver.Queue, error) {
 	c := p.b.doc.client
-	ctx, cancel := c.core.answer.bound(ctx, c.opts.TTL)
+	ctx, cancel := p.effort.bound(ctx)
 	defer cancel()
 	return c.core.store.Inspect(ctx, p.b.doc.name)
 }

@@ -6,6 +6,16 @@ import (
 	"time"
 )
 
+// attempt bounds a request that is sent again if it is not answered, and that was
+// sent in vain so many times: at first it is not waited for long, for it or its
+// reply may be lost, then twice as long each time, for the engine may be slow.
+func (c *core) attempt(ctx context.Context, failures int, most time.Duration) (context.Context, context.CancelFunc) {
+	if failures == 0 {
+		return c.request.bound(ctx, most)
+	}
+	return context.WithTimeout(ctx, min(most, requestPatience<<min(failures, 8), answerPatience))
+}
+
 // patience bounds calls to the store. Calls that begin at about the same time
 // share the context that ends them: one with a timer for each would cost as
 // much as the rest of an uncontended lock.
@@ -21,14 +31,15 @@ type term struct {
 }
 
 // bound answers ctx, made to end after most or p.d, whichever is less, or up to
-// a quarter of p.d later.
+// a quarter of p.d later. A deadline of ctx, which ends the waiting of a caller,
+// does not stand in for that.
 func (p *patience) bound(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
-	now := time.Now()
-	if end, ok := ctx.Deadline(); ok && end.Sub(now) <= p.d+p.d/4 {
+	now, most := time.Now(), min(most, p.d)
+	if end, ok := ctx.Deadline(); ok && end.Sub(now) <= most {
 		return ctx, func() {}
 	}
 	if most < p.d || ctx.Done() != nil {
-		return context.WithTimeout(ctx, min(most, p.d))
+		return context.WithTimeout(ctx, most)
 	}
 	t := p.latest.Load()
 	if t == nil || t.end.Sub(now) < p.d {

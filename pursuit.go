@@ -14,7 +14,7 @@ import (
 // it is abandoned, to its leave. It ends with that.
 func (co *cohort) pursue(cl *claim, pause time.Duration) {
 	ctx, cancel := context.WithCancel(co.core.ctx)
-	cl.stop, cl.pursued = cancel, true
+	cl.stop, cl.pursued, cl.nudge = cancel, true, make(chan struct{}, 1)
 	started := co.core.spawn(func() {
 		defer cancel()
 		cl.run(ctx, pause)
@@ -32,8 +32,11 @@ func (co *cohort) pursue(cl *claim, pause time.Duration) {
 func (cl *claim) run(ctx context.Context, pause time.Duration) {
 	co := cl.co
 	for {
-		if pause > 0 {
+		switch {
+		case pause > 0:
 			sleep(ctx, pause)
+		case pause == asBackoffSays:
+			cl.rest(ctx)
 		}
 		co.mu.Lock()
 		state, id := cl.state, cl.id
@@ -94,8 +97,9 @@ func (cl *claim) take(state claimState, id string, sent time.Time, slept time.Du
 	if !st.Deadline.IsZero() {
 		cl.renewedAt(sent, slept, st)
 	}
-	for _, w := range co.all() {
-		w.failures = 0
+	for e := co.waiters.Front(); e != nil; e = e.Next() {
+		w := e.Value.(*waiter)
+		w.failures, w.retry = 0, time.Time{}
 	}
 	switch st.State {
 	case driver.Holding:
@@ -106,7 +110,7 @@ func (cl *claim) take(state claimState, id string, sent time.Time, slept time.Du
 	case driver.Waiting:
 		cl.queued(st)
 	case driver.Refused:
-		cl.blocker = st.Blocker
+		cl.blocker, cl.blocked = st.Blocker, time.Now()
 		co.refuse()
 		co.drop(cl)
 		cl.refused()
@@ -127,17 +131,18 @@ func (cl *claim) queued(st driver.Status) {
 		co.tell(w.opts, Event{Kind: Waiting, Claim: cl.id, Ahead: st.Ahead, Blocker: st.Blocker})
 	}
 	co.engine = nil
-	cl.state, cl.ahead, cl.blocker = waiting, st.Ahead, st.Blocker
+	cl.state, cl.ahead, cl.blocker, cl.blocked = waiting, st.Ahead, st.Blocker, time.Now()
 	co.core.keeper.watch(cl)
 	co.refuse()
 	co.trim()
 }
 
-// stumble deals with an error of the engine, and answers how long to wait
-// before the next attempt: as long as the most eager waiter's Backoff says. A
-// waiter whose Backoff gives up gets the error, and so does one that only
-// tries. The cohort's mutex is released while the Backoffs, the user's code,
-// run.
+// asBackoffSays is a pause that those who wait decide on.
+const asBackoffSays time.Duration = -1
+
+// stumble deals with an error of the engine, and answers how long to wait before
+// the next attempt. Who only tries gets the error, unless the request just went
+// without an answer.
 func (cl *claim) stumble(err error) (pause time.Duration) {
 	co := cl.co
 	if driver.IsPermanent(err) {
@@ -150,38 +155,101 @@ func (cl *claim) stumble(err error) (pause time.Duration) {
 		return 0
 	}
 	co.engine = err
-	ws := co.all()
-	failures := make([]int, len(ws))
-	for i, w := range ws {
+	now := time.Now()
+	for i, w := range co.all() {
+		if w.asking || now.Before(w.retry) {
+			continue // it was another's attempt
+		}
 		w.failures++
-		failures[i] = w.failures
-		if w.try {
+		switch {
+		case w.try && (w.single || !cl.silent || now.Sub(w.asked) >= answerPatience):
 			co.serve(w, nil, fmt.Errorf("lock %q: %w", co.key.name, err))
-		} else if i == 0 {
+			continue
+		case !w.try:
+			co.consult(w, w.failures, err)
+		}
+		if i == 0 {
 			co.tell(w.opts, Event{Kind: Retrying, Claim: cl.id, Attempt: w.failures, Err: err})
 		}
 	}
-	co.mu.Unlock()
-	pauses := make([]time.Duration, len(ws))
-	for i, w := range ws {
-		pauses[i] = -1
-		if d, ok := w.opts.Backoff(failures[i], err); ok {
-			pauses[i] = max(d, 0)
-		}
-	}
-	co.mu.Lock()
-	pause = time.Hour
-	for i, w := range ws {
-		switch {
-		case w.at == nil:
-		case pauses[i] < 0:
-			co.serve(w, nil, fmt.Errorf("lock %q: gave up after %d attempts: %w", co.key.name, failures[i], err))
-		default:
-			pause = min(pause, pauses[i])
-		}
-	}
 	co.trim()
-	return pause
+	return asBackoffSays
+}
+
+// consult asks a waiter's Backoff about a failure. That is the user's code: it is
+// called by a goroutine of its own, and delays no other waiter's attempts.
+func (co *cohort) consult(w *waiter, attempt int, err error) {
+	w.asking = co.core.spawn(func() {
+		pause, again := w.opts.Backoff(attempt, err)
+		co.mu.Lock()
+		defer co.mu.Unlock()
+		w.asking = false
+		switch {
+		case w.at == nil || w.failures != attempt: // it was served, or the engine has answered since
+		case again:
+			w.retry = time.Now().Add(pause)
+		default:
+			co.serve(w, nil, fmt.Errorf("lock %q: gave up after %d attempts: %w", co.key.name, attempt, err))
+			co.trim()
+		}
+		co.hasten()
+	})
+}
+
+// hasten lets the pursuits look whether somebody wants an attempt earlier.
+func (co *cohort) hasten() {
+	for _, cl := range []*claim{co.claim, co.next} {
+		if cl != nil && cl.pursued {
+			cl.look()
+		}
+	}
+}
+
+// look ends a rest of the pursuit, if it has become too long.
+func (cl *claim) look() {
+	select {
+	case cl.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// rouse ends the Wait that is under way, or the rest, for the claim's state is
+// another now.
+func (cl *claim) rouse() {
+	if cl.wake != nil {
+		cl.wake()
+	}
+	if cl.pursued {
+		cl.look()
+	}
+}
+
+// rest waits until the most eager of those who wait wants the next attempt, as its
+// own Backoff says; who has just come wants it at once.
+func (cl *claim) rest(ctx context.Context) {
+	for ctx.Err() == nil {
+		pause := time.Hour
+		cl.co.mu.Lock()
+		if cl.state == holding || cl.state == over {
+			pause = 0
+		}
+		for e := cl.co.waiters.Front(); e != nil; e = e.Next() {
+			if w := e.Value.(*waiter); !w.asking {
+				pause = min(pause, time.Until(w.retry))
+			}
+		}
+		cl.co.mu.Unlock()
+		if pause <= 0 {
+			return
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-cl.nudge:
+		case <-ctx.Done():
+		}
+		t.Stop()
+	}
 }
 
 // startOver makes a new claim of one that the store no longer knows: it has
@@ -197,9 +265,7 @@ func (cl *claim) startOver() {
 	cl.id, cl.state = driver.NewID(), entering
 	cl.unanswered, cl.hurried, cl.renewing, cl.wanted, cl.trouble = false, false, false, false, nil
 	cl.co.core.register(cl)
-	if cl.wake != nil {
-		cl.wake()
-	}
+	cl.rouse()
 }
 
 // renewed takes over the answer to a renewal that was sent at that time.
@@ -216,9 +282,7 @@ func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, 
 		cl.failures++
 		if cl.state == waiting {
 			co.engine, cl.trouble = err, err
-			if cl.wake != nil {
-				cl.wake()
-			}
+			cl.rouse()
 		} else {
 			co.tell(cl.tenure.opts, Event{Kind: Retrying, Claim: cl.id, Token: cl.tenure.token.Load(), Attempt: cl.failures, Err: err})
 		}

@@ -1,6 +1,7 @@
 package pawl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +22,10 @@ import (
 // the engine has heard of it, which is seen to in the background.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	t, cl, co := l.t, l.t.cl, l.t.cl.co
+	over := ctx.Err()
 	co.mu.Lock()
 	defer co.mu.Unlock()
-	if err := l.resizable(ctx); err != nil {
+	if err := cmp.Or(l.resizable(), over); err != nil {
 		return fmt.Errorf("downgrade %q: %w", co.key.name, err)
 	}
 	if cl.reads() {
@@ -74,16 +76,17 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 // has heard that it is not, which is seen to in the background.
 func (l *Lease) TryUpgrade(ctx context.Context) error {
 	t, cl, co := l.t, l.t.cl, l.t.cl.co
+	over := ctx.Err()
 	co.mu.Lock()
 	defer co.mu.Unlock()
-	if err := l.resizable(ctx); err != nil {
+	if err := cmp.Or(l.resizable(), over); err != nil {
 		return fmt.Errorf("upgrade %q: %w", co.key.name, err)
 	}
 	if !cl.reads() {
 		return nil
 	}
 	if !t.only() {
-		return cl.held()
+		return &HeldError{co.key.name, cl.entry()}
 	}
 	cl.grows = true
 	used, st, unsure, err := cl.resize(ctx, co.key.limit)
@@ -125,7 +128,7 @@ func answered(st driver.Status, err error) error {
 }
 
 // resizable says why the units of the lease's claim may not be changed.
-func (l *Lease) resizable(ctx context.Context) error {
+func (l *Lease) resizable() error {
 	t, cl := l.t, l.t.cl
 	if l.released.Load() {
 		return ErrReleased
@@ -141,7 +144,7 @@ func (l *Lease) resizable(ctx context.Context) error {
 	case cl.resizing:
 		return errUnsettled
 	}
-	return ctx.Err()
+	return nil
 }
 
 // resize asks the store to give the claim that many units, until it answers, for
@@ -156,23 +159,27 @@ func (cl *claim) resize(ctx context.Context, units int64) (used int64, st driver
 	r.Used = max(r.Used, cl.token)
 	cl.resizing = true
 	co.plan()
-	ctx, cancel := co.core.answer.bound(ctx, ttl)
-	defer cancel()
+	co.mu.Unlock()
+	ctx, cancel := co.core.answer.bound(ctx, ttl) // it may be the user's: no mutex is held
 	pause := 10 * time.Millisecond
 	for attempt := 1; ; attempt++ {
-		co.mu.Unlock()
-		try, cancel := co.core.unlock.bound(ctx, ttl/4)
+		try, answered := co.core.unlock.bound(ctx, ttl/4)
 		st, err = co.core.store.Resize(try, r, units)
-		cancel()
+		answered()
 		again := err != nil && !driver.IsPermanent(err)
 		if again && !sleep(ctx, pause) {
 			again, err = false, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 		co.mu.Lock()
-		if !again || cl.state != holding {
+		if again = again && cl.state == holding; again {
+			co.tell(cl.tenure.opts, Event{Kind: Retrying, Claim: cl.id, Token: cl.tenure.token.Load(), Attempt: attempt, Err: err})
+		}
+		co.mu.Unlock()
+		if !again {
+			cancel()
+			co.mu.Lock()
 			return r.Used, st, unsure, err
 		}
-		co.tell(cl.tenure.opts, Event{Kind: Retrying, Claim: cl.id, Token: cl.tenure.token.Load(), Attempt: attempt, Err: err})
 		unsure = true
 		pause = min(2*pause, ttl/8, time.Second)
 	}

@@ -17,7 +17,7 @@ import (
 var errNoLease = rpctypes.ErrLeaseNotFound
 
 // lasting are errors that stay until somebody changes the configuration of one
-// side, with what to do.
+// side, with what to do. docs/ERRORS.md has the whole list.
 var lasting = map[error]string{
 	rpctypes.ErrAuthFailed:       "check user and password",
 	rpctypes.ErrPermissionDenied: "the user needs the permission to read and write pawl's prefix, see package etcdstore",
@@ -25,6 +25,15 @@ var lasting = map[error]string{
 	rpctypes.ErrUserNotFound:     "check the user",
 	rpctypes.ErrTooManyOps:       "raise --max-txn-ops to 128 or more",
 	rpctypes.ErrRequestTooLarge:  "the value is larger than --max-request-bytes",
+}
+
+// passing are errors that pass, but with somebody's help, with what to do.
+var passing = map[error]string{
+	rpctypes.ErrNoSpace:                    "compact and defragment the cluster, raise --quota-backend-bytes, then `etcdctl alarm disarm`",
+	rpctypes.ErrCorrupt:                    "a member's data is damaged: replace that member, then `etcdctl alarm disarm`",
+	rpctypes.ErrGRPCNotSupportedForLearner: "the member is a learner: name the others, too, or promote it",
+	rpctypes.ErrNoLeader:                   "too few members of the cluster can reach each other",
+	rpctypes.ErrTooManyRequests:            "the cluster is far behind with what it was asked for",
 }
 
 // classify marks errors that repeating cannot mend, and says what to do.
@@ -35,11 +44,16 @@ func classify(err error) error {
 			return driver.Permanent(fmt.Errorf("%w: %s", err, hint))
 		}
 	}
+	for target, hint := range passing {
+		if errors.Is(known, rpctypes.Error(target)) {
+			return fmt.Errorf("%w: %s", err, hint)
+		}
+	}
 	text := err.Error()
-	switch {
-	case errors.Is(known, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%w: compact and defragment the cluster, raise --quota-backend-bytes, then `etcdctl alarm disarm`", err)
-	case status.Code(err) == codes.DeadlineExceeded:
+	switch code := status.Code(err); {
+	case code == codes.Unimplemented:
+		return driver.Permanent(fmt.Errorf("%w: etcd 3.4 or later is needed there", err))
+	case code == codes.DeadlineExceeded:
 		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	case strings.Contains(text, "tls: "), strings.Contains(text, "x509: "):
 		return driver.Permanent(err) // the certificates do not fit

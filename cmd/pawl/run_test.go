@@ -66,7 +66,7 @@ func TestExitStatus(t *testing.T) {
 		{"run x $BIN run y true", 0, ""},
 		{"run --store file:///proc/nothing/here x true", 69, "/proc/nothing/here"},
 		{"show --store redis://u:secret@127.0.0.1:1 x", 69, "store redis://127.0.0.1:1: "},
-		{"run --store file:///no/such/folder x true", 69, "there is no folder /no/such: create it first"},
+		{"run --store file:///no/such/folder x true", 69, "there is no folder /no/such to make it in"},
 		{"show", 64, "one NAME"},
 		{"show a{b", 64, "braces"},
 		{"list a b", 64, ""},

@@ -2,9 +2,7 @@
 package storeurl
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net/url"
 	"os"
@@ -277,22 +275,14 @@ func openFile(_ string, u *url.URL) (driver.Store, error) {
 		return nil, invalid("it must look like file:///PATH, with an absolute path")
 	}
 	dir := filepath.FromSlash(u.Path)
-	if _, err := os.Stat(filepath.Dir(dir)); errors.Is(err, fs.ErrNotExist) && !isDefault(dir) {
-		// Rather a typing error, or a disk that is not mounted, than a wish.
-		return nil, fmt.Errorf("there is no folder %s: create it first", filepath.Dir(dir))
+	// Open makes the last folder only, as a path may be mistyped. The default was
+	// not typed, and a new user has none of its folders.
+	if def, err := Default(); err == nil && u.String() == def {
+		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+			return nil, fmt.Errorf("make the folder for locks: %w", err)
+		}
 	}
 	return filestore.Open(dir)
-}
-
-// isDefault reports whether dir is the folder of Default, whose parents may have to
-// be made.
-func isDefault(dir string) bool {
-	raw, err := Default()
-	if err != nil {
-		return false
-	}
-	u, err := url.Parse(raw)
-	return err == nil && filepath.FromSlash(u.Path) == filepath.Clean(dir)
 }
 
 func openRedis(raw string, _ *url.URL) (driver.Store, error) { return rueidis.Open(raw, nil) }

@@ -184,16 +184,12 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-func TestParentsOfAFolder(t *testing.T) {
-	dir := t.TempDir()
-	_, err := Open("file://" + dir + "/typing/error")
-	if err == nil || !strings.Contains(err.Error(), dir+"/typing") {
-		t.Error(err)
-	}
-	if _, err := os.Stat(dir + "/typing"); err == nil {
-		t.Error("a folder was made on the way")
-	}
-	t.Setenv("XDG_STATE_HOME", dir+"/made/on/the/way")
+// The default folder is made with those above it, another one is not: its path
+// may be mistyped.
+func TestFoldersAbove(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_STATE_HOME", "")
 	raw, err := Default()
 	if err != nil {
 		t.Fatal(err)
@@ -203,4 +199,12 @@ func TestParentsOfAFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
+	above := filepath.Join(home, "mistyped")
+	_, err = Open("file://" + above + "/locks")
+	if err == nil || !driver.IsPermanent(err) || !strings.Contains(err.Error(), above) {
+		t.Errorf("with nothing above it: %v", err)
+	}
+	if _, err := os.Stat(above); !os.IsNotExist(err) {
+		t.Errorf("Open made %s: %v", above, err)
+	}
 }

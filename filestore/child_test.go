@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// systemRoles are those that not every system knows.
+var systemRoles = make(map[string]func(s *Store, args []string) error)
+
 func play(role string, args []string) error {
 	s, err := Open(args[0])
 	if err != nil {
@@ -52,6 +55,9 @@ func play(role string, args []string) error {
 		return playCrowd(s, args[1], args[2])
 	case "all":
 		return playAll(s)
+	}
+	if f := systemRoles[role]; f != nil {
+		return f(s, args[1:])
 	}
 	return fmt.Errorf("no such role")
 }

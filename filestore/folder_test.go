@@ -33,6 +33,21 @@ func wants(t *testing.T, err error, words ...string) {
 	}
 }
 
+// passes fails the test unless err is that one, is not permanent, and says all
+// of that.
+func passes(t *testing.T, err error, want syscall.Errno, words ...string) {
+	t.Helper()
+	if !errors.Is(err, want) || driver.IsPermanent(err) {
+		t.Errorf("%v, want a passing %v", err, want)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the error does not say %q: %v", w, err)
+		}
+	}
+}
+
 func TestPermissions(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")
 	s := mustOpen(t, dir)
@@ -397,9 +412,25 @@ func TestDiskFull(t *testing.T) {
 		t.Fatalf("the disk has room left: %v", err)
 	}
 	_, err := s.Enter(t.Context(), claim("other"))
-	if !errors.Is(err, syscall.ENOSPC) || driver.IsPermanent(err) {
-		t.Errorf("on a full disk Enter answers %v", err)
+	passes(t, err, syscall.ENOSPC, dir, "the disk is full")
+	// A process that comes now can look, and is told the same.
+	looks := mustOpen(t, dir+"/locks")
+	if q, err := looks.Inspect(t.Context(), "held"); err != nil || len(q.Claims) != 1 {
+		t.Errorf("Inspect by another process: %+v, %v", q, err)
 	}
+	for q, err := range looks.List(t.Context(), "") {
+		if err != nil || q.Name != "held" {
+			t.Errorf("List by another process: %+v, %v", q, err)
+		}
+	}
+	_, err = looks.Enter(t.Context(), claim("other"))
+	passes(t, err, syscall.ENOSPC, dir, "the disk is full")
+	// Who holds goes on holding: a renewal needs no room.
+	s.Renew(t.Context(), []driver.Ref{ref(held)}, func(_ int, st driver.Status, err error) {
+		if err != nil || st.State != driver.Holding {
+			t.Errorf("Renew: %v, %v", st.State, err)
+		}
+	})
 	if q, err := s.Inspect(t.Context(), "other"); err != nil || len(q.Claims) != 0 {
 		t.Errorf("a claim that was not written: %+v, %v", q, err)
 	}

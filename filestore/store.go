@@ -285,8 +285,12 @@ func (s *Store) isClosed() bool {
 	}
 }
 
-// hopeless marks the errors that repeating does not mend.
+// hopeless marks the errors that repeating does not mend, and says of others
+// what does.
 func hopeless(err error) error {
+	if cause := disk.Cause(err); cause != "" {
+		err = fmt.Errorf("%s: %w", cause, err)
+	}
 	if disk.IsHopeless(err) {
 		return driver.Permanent(err)
 	}

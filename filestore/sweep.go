@@ -154,7 +154,7 @@ func (s *Store) loadFile(f entry) (string, queue.Queue, error) {
 		return "", queue.Queue{}, nil
 	}
 	if err != nil {
-		return "", queue.Queue{}, hopeless(err)
+		return "", queue.Queue{}, err
 	}
 	p, err := decode(noPaper, raw)
 	if err == nil && queueFileName(p.name) != f.name {

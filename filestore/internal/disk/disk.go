@@ -69,6 +69,36 @@ func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // IsHopeless reports whether err is one that repeating does not mend.
 func IsHopeless(err error) bool {
-	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) ||
-		errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, ErrUnsupported)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrTooBig) || errors.Is(err, ErrUnsupported) {
+		return true
+	}
+	for _, e := range []syscall.Errno{
+		syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ESTALE, syscall.ENOSYS,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// Cause says what the system means by err and what mends it, where the system's
+// own words leave that open; else it is "".
+func Cause(err error) string {
+	for _, c := range []struct {
+		errno syscall.Errno
+		cause string
+	}{
+		{syscall.ENOSPC, "the disk is full, of data or of files: make room"},
+		{syscall.EDQUOT, "what the user may use of the disk is used up: make room, or raise the quota"},
+		{syscall.EMFILE, "this process has too many files open: see ulimit -n"},
+		{syscall.ENFILE, "the system has too many files open"},
+		{syscall.EIO, "the disk fails"},
+		{syscall.ESTALE, "the folder was taken away from the file system: open the store again"},
+	} {
+		if errors.Is(err, c.errno) {
+			return c.cause
+		}
+	}
+	return ""
 }

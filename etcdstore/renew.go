@@ -23,10 +23,10 @@ const round = 100
 //
 // A round costs one keepalive for each TTL class, if the last one is too old,
 // and, beside it, one reading transaction: the mailbox, which tells what others
-// have done to this store's claims (see mail.go), and up to a hundred queues:
-// those of claims that wait, or are not known here, and of the others in turn, so
-// that what was deleted by hand is found, too. Of the rest is answered what was
-// read last.
+// have done to this store's claims (see mail.go), and whether the queues are as they
+// were of claims that wait, and of the others in turn, up to a hundred, so that what
+// was deleted by hand is found, too. Those that are not, or are not known here, are
+// read then. Of the rest is answered what was read last.
 func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	r := &renewal{s: s, report: report, sent: time.Now()}
 	for i, ref := range rs {
@@ -172,19 +172,24 @@ func (r *renewal) keep() {
 	wg.Wait()
 }
 
-// read reads the mailbox, and the queues that are to be read.
+// read reads the mailbox, and the queues that are to be read. Of those that were read
+// before it is only asked whether they are as they were, so a crowd that waits for one
+// name does not read it to each of them all the time.
 func (r *renewal) read() error {
-	names := make([]string, 0, round)
-	rest := make([]*renewing, 0, len(r.refs))
+	var peeks, rest []*renewing
+	var names []string
 	for i := range r.refs {
 		ref := &r.refs[i]
-		if !ref.known || ref.status.State != driver.Holding || ref.mail > ref.revision || ref.foreign || ref.untold {
+		switch {
+		case !ref.known || ref.untold:
 			names = append(names, ref.Name)
-		} else {
+		case ref.status.State != driver.Holding || ref.mail > ref.revision || ref.foreign:
+			peeks = append(peeks, ref)
+		default:
 			rest = append(rest, ref)
 		}
 	}
-	if len(names)+len(rest) > round {
+	if room := round - len(names) - len(peeks); len(rest) > room {
 		// Those first that have something to write, then the oldest.
 		slices.SortStableFunc(rest, func(a, b *renewing) int {
 			if x, y := a.news(), b.news(); x != y {
@@ -195,53 +200,84 @@ func (r *renewal) read() error {
 			}
 			return a.checked.Compare(b.checked)
 		})
+		rest = rest[:max(0, room)]
 	}
-	for _, ref := range rest[:min(len(rest), max(0, round-len(names)))] {
-		names = append(names, ref.Name)
+	for _, ref := range rest {
+		if ref.news() {
+			names = append(names, ref.Name)
+		} else {
+			peeks = append(peeks, ref)
+		}
 	}
-	if err := r.readQueues(names, true); err != nil {
+	changed, err := r.peek(peeks)
+	if err != nil {
+		return err
+	}
+	if err := r.readQueues(append(names, changed...)); err != nil {
 		return err
 	}
 	// What the mail was about.
 	names = names[:0]
 	for i := range r.refs {
 		ref := &r.refs[i]
-		if t, ok := r.s.known(ref.claimID()); ok && t.mail > t.revision && r.queues[ref.Name] == nil {
+		if t, ok := r.s.known(ref.claimID()); ok && t.mail > t.revision && r.queues[ref.Name] == nil && r.bad[ref.Name] == nil {
 			names = append(names, ref.Name)
 		}
 	}
-	return r.readQueues(names, false)
+	return r.readQueues(names)
 }
 
 // news tells whether there is something to write about a claim.
 func (r *renewing) news() bool {
-	return !r.dated || r.Used > max(r.used, r.status.Token)
+	return r.status.State == driver.Holding && (!r.dated || r.Used > max(r.used, r.status.Token))
 }
 
-func (r *renewal) readQueues(names []string, mail bool) error {
-	slices.Sort(names)
-	names = slices.Compact(names)
-	for mail || len(names) > 0 {
-		part := names[:min(len(names), round)]
-		names = names[len(part):]
+// peek reads the mailbox, and whether queues are as they were: nothing was put there
+// since, and there is as much as there was. It returns the names of those that are not.
+func (r *renewal) peek(refs []*renewing) (changed []string, err error) {
+	for first := true; first || len(refs) > 0; first = false {
+		part := refs[:min(len(refs), round)]
+		refs = refs[len(part):]
 		ops := make([]clientv3.Op, 0, len(part)+2)
-		for _, name := range part {
-			ops = append(ops, r.s.keys.ofQueue(name))
+		for _, ref := range part {
+			ops = append(ops, clientv3.OpGet(r.s.keys.queue(ref.Name), clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+				clientv3.WithMinModRev(ref.revision+1), clientv3.WithLimit(1)))
 		}
-		if mail {
+		if first {
 			ops = append(ops, r.s.unread(), clientv3.OpGet(r.s.keys.epoch()))
 		}
 		res, err := r.s.txn(r, nil, ops, nil)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if mail {
-			mail = false
+		if first {
 			if err := r.s.see(res.Responses[len(part)+1].GetResponseRange()); err != nil {
-				return err
+				return nil, err
 			}
 			r.mail = res.Header.Revision
 			r.over = append(r.over, r.s.readMail(res.Responses[len(part)].GetResponseRange(), r.mail)...)
+		}
+		for i, ref := range part {
+			if got := res.Responses[i].GetResponseRange(); len(got.Kvs) > 0 || got.Count != ref.keys {
+				changed = append(changed, ref.Name)
+			} else {
+				r.s.unchanged(ref.claimID(), ref.revision, res.Header.Revision)
+			}
+		}
+	}
+	return changed, nil
+}
+
+func (r *renewal) readQueues(names []string) error {
+	slices.Sort(names)
+	for part := range slices.Chunk(slices.Compact(names), round) {
+		ops := make([]clientv3.Op, 0, len(part))
+		for _, name := range part {
+			ops = append(ops, r.s.keys.ofQueue(name))
+		}
+		res, err := r.s.txn(r, nil, ops, nil)
+		if err != nil {
+			return err
 		}
 		for i, name := range part {
 			q, err := r.s.snapshot(name, res.Responses[i].GetResponseRange().Kvs, res.Header.Revision)

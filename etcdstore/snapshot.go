@@ -30,12 +30,13 @@ type snapshot struct {
 	declared int64       // what claims ask for
 	set      int64       // revision of the key that SetLimit wrote; 0: there is none
 	members  []member
-	behind   int // how many more wait, that were not read
+	keys     int64 // how many there are
+	behind   int   // how many more wait, that were not read
 }
 
 // snapshot reads what a transaction has found under a name.
 func (s *Store) snapshot(name string, kvs []*mvccpb.KeyValue, revision int64) (*snapshot, error) {
-	q := &snapshot{name: name, revision: revision, members: make([]member, 0, len(kvs)+1)}
+	q := &snapshot{name: name, revision: revision, keys: int64(len(kvs)), members: make([]member, 0, len(kvs)+1)}
 	for _, kv := range kvs {
 		key := string(kv.Key)
 		if key == s.keys.limit(name) {
@@ -79,6 +80,7 @@ func foreign(key string, err error) error {
 // add puts a claim at the end that was entered after the snapshot was taken.
 func (q *snapshot) add(m member) {
 	q.members = append(q.members, m)
+	q.keys++
 	q.arrange()
 }
 

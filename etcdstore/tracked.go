@@ -28,6 +28,7 @@ type tracked struct {
 	// As it was read last.
 	status   driver.Status
 	revision int64
+	keys     int64 // how many its queue had
 	checked  time.Time
 	used     int64    // that is written
 	since    int64    // when it was first seen to hold, by the wall clock
@@ -75,12 +76,31 @@ func (s *Store) notice(t *tracked, q *snapshot, m *member) {
 	}
 	now := time.Now()
 	t.status, t.revision, t.checked, t.watch, t.used = q.status(m.ID, m.state, now), q.revision, now, s.lookout(q, m), m.Used
-	t.change = m.change
+	t.change, t.keys = m.change, q.keys
 	if m.state == driver.Holding {
 		if t.since == 0 {
 			t.since = now.UnixMicro()
 		}
 		t.dated = m.Granted != 0
+	}
+}
+
+// unchanged notes that the queue of a claim is at one revision as it was at another.
+func (s *Store) unchanged(id claimID, was, now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.claims[id]
+	if t == nil || t.revision != was {
+		return
+	}
+	passed := time.Since(t.checked)
+	t.revision, t.checked = now, t.checked.Add(passed)
+	if b := t.status.Blocker; b != nil {
+		aged := *b
+		if aged.Age += passed; aged.Held != 0 {
+			aged.Held += passed
+		}
+		t.status.Blocker = &aged
 	}
 }
 

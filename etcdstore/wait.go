@@ -207,7 +207,7 @@ func (s *Store) first(ctx context.Context, r driver.Ref) (st driver.Status, err 
 	if m == nil || m.create != t.create || m.Overtaken || m.Token != 0 || m.Units != 1 || q.limit != 1 {
 		return st, nil
 	}
-	q.behind = int(found.Count) - 1
+	q.keys, q.behind = found.Count, int(found.Count)-1
 	s.noticed(q, m)
 	return q.status(r.ID, m.state, time.Now()), nil
 }

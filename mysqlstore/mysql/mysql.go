@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,6 +55,45 @@ func Open(rawURL string, o *mysqlstore.Options) (*mysqlstore.Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// The parameters of the driver, by what they take.
+var (
+	durations = []string{"readTimeout", "timeout", "writeTimeout"}
+	numbers   = []string{"maxAllowedPacket"}
+	booleans  = []string{
+		"allowAllFiles", "allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords", "checkConnLiveness",
+		"clientFoundRows", "columnsWithAlias", "compress", "interpolateParams", "multiStatements", "parseTime", "rejectReadOnly",
+	}
+	texts = []string{"charset", "collation", "connectionAttributes", "loc", "serverPubKey", "timeTruncate", "tls"}
+)
+
+// checkParam tells what is wrong with a parameter of the driver. One that the
+// driver does not know it would SET on the server.
+func checkParam(name, value string) error {
+	var want string
+	switch {
+	case slices.Contains(durations, name):
+		if _, err := time.ParseDuration(value); err != nil {
+			want = "it is a duration, such as 500ms or 10s"
+		}
+	case slices.Contains(numbers, name):
+		if _, err := strconv.ParseInt(value, 10, 32); err != nil {
+			want = "it is a whole number"
+		}
+	case slices.Contains(booleans, name):
+		if _, err := strconv.ParseBool(value); err != nil {
+			want = "it is true or false"
+		}
+	case slices.Contains(texts, name):
+	default:
+		return fmt.Errorf("unknown parameter %q; known are create, prefix, socket, and those of the driver: %s",
+			name, strings.Join(slices.Sorted(slices.Values(slices.Concat(durations, numbers, booleans, texts))), ", "))
+	}
+	if want != "" {
+		return fmt.Errorf("parameter %s is %q: %s", name, value, want)
+	}
+	return nil
 }
 
 // parse reads a URL; its errors never show the password.
@@ -104,12 +144,14 @@ func parse(rawURL string, o *mysqlstore.Options) (*driversql.Config, *mysqlstore
 	if len(params) > 0 {
 		dsn += "?" + params.Encode()
 	}
+	for name, values := range params {
+		if err := checkParam(name, values[0]); err != nil {
+			return fail("%v", err)
+		}
+	}
 	config, err := driversql.ParseDSN(dsn)
 	if err != nil {
 		return fail("%v", err)
-	}
-	for name := range config.Params { // what the driver does not know it would SET
-		return fail("parameter %q is not known to the driver", name)
 	}
 	// Whatever the server's defaults are: what a statement answers must last, and
 	// its text mean what it means, whatever that costs the server.

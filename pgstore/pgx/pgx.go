@@ -39,8 +39,9 @@ const (
 //
 // Of several hosts, the one that can be written to is used, unless
 // target_session_attrs says otherwise: a replica knows an older state, and has
-// another clock. The parameters are those of pgx and PostgreSQL (sslmode,
-// connect_timeout, default_query_exec_mode, …), and
+// another clock. The parameters are those of pgx (sslmode, connect_timeout,
+// default_query_exec_mode, …), the usual settings of the server (statement_timeout,
+// application_name, …; others as options=-c%20NAME%3DVALUE), and
 //
 //	schema=NAME    of the tables; overrides Options.Schema
 //	create=true    create the tables if they are not there
@@ -70,6 +71,22 @@ func Open(rawURL string, o *pgstore.Options) (*pgstore.Store, error) {
 	}
 	return s, nil
 }
+
+// The parameters of pgx, and the server's settings that clients change.
+var (
+	pgxParams = []string{
+		"channel_binding", "connect_timeout", "database", "default_query_exec_mode", "description_cache_capacity", "host", "krbspn",
+		"krbsrvname", "max_protocol_version", "min_protocol_version", "passfile", "password", "port", "require_auth", "service",
+		"servicefile", "sslcert", "sslcertmode", "sslkey", "sslmode", "sslnegotiation", "sslpassword", "sslrootcert", "sslsni",
+		"statement_cache_capacity", "target_session_attrs", "user",
+	}
+	serverParams = []string{
+		"application_name", "client_encoding", "client_min_messages", "datestyle", "default_transaction_isolation",
+		"default_transaction_read_only", "idle_in_transaction_session_timeout", "idle_session_timeout", "lock_timeout", "options", "role",
+		"search_path", "statement_timeout", "synchronous_commit", "tcp_keepalives_count", "tcp_keepalives_idle",
+		"tcp_keepalives_interval", "tcp_user_timeout", "timezone", "transaction_timeout",
+	}
+)
 
 // parse reads a URL; its errors never show the password.
 func parse(rawURL string, o *pgstore.Options) (*pgx.ConnConfig, *pgstore.Options, error) {
@@ -106,9 +123,24 @@ func parse(rawURL string, o *pgstore.Options) (*pgx.ConnConfig, *pgstore.Options
 	if len(params) > 0 {
 		base += "?" + params.Encode()
 	}
+	for _, name := range []string{"connect_timeout", "statement_cache_capacity", "description_cache_capacity"} {
+		if v := params.Get(name); v != "" {
+			if n, err := strconv.ParseInt(v, 10, 32); err != nil || n < 0 {
+				return fail("parameter %s is %q: it is a whole number from 0", name, v)
+			}
+		}
+	}
 	config, err := pgx.ParseConfig(base)
 	if err != nil {
 		return fail("%s", reason(err))
+	}
+	// What pgx does not know it takes for a setting of the server, which would
+	// refuse a misspelled one with each connection.
+	for name := range config.RuntimeParams {
+		if params.Has(name) && !slices.Contains(serverParams, name) {
+			return fail("unknown parameter %q; known are create, listen, schema, those of pgx (%s), and the server's settings %s; write others as options=-c%%20NAME%%3DVALUE",
+				name, strings.Join(pgxParams, ", "), strings.Join(serverParams, ", "))
+		}
 	}
 	// A replica's word is old, and its clock another: of several servers, the one
 	// that can be written to counts.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,5 +73,26 @@ func TestSilentServer(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("a call goes on after Close")
+	}
+}
+
+func TestUnknownParameters(t *testing.T) {
+	for query, want := range map[string]string{
+		"sslmod=disable":      `unknown parameter "sslmod"; known are create, listen, schema,`,
+		"create_tables=true":  `unknown parameter "create_tables"`,
+		"connect_timeout=5s":  `parameter connect_timeout is "5s": it is a whole number`,
+		"connect_timeout=-1":  "from 0",
+		"sslmode=maybe":       "sslmode",
+		"statement_timeout=5": "",
+		"options=-c%20geqo%3Doff&user=u&password=p&target_session_attrs=any": "",
+	} {
+		_, _, err := parse("postgres://u:secret@h/db?"+query, nil)
+		if want == "" && err == nil {
+			continue
+		}
+		if err == nil || want == "" || !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "strconv") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want %q", query, err, want)
+		}
 	}
 }

@@ -94,6 +94,11 @@ func TestWrongURLs(t *testing.T) {
 		"redis://u:secret@a:1,b:2":                    "one host",
 		"mysql://u:secret@a:1,b:2/db":                 "one host",
 		"mysql://u:secret@h/db?create=maybe":          "create",
+		"mysql://u:secret@h/db?foo=1":                 `unknown parameter "foo"; known are create, prefix, socket, and`,
+		"mysql://u:secret@h/db?timeout=5":             `parameter timeout is "5": it is a duration, such as`,
+		"mysql://u:secret@h/db?parseTime=7":           "it is true or false",
+		"postgres://u:secret@h/db?sslmod=disable":     `unknown parameter "sslmod"; known are create, listen, schema,`,
+		"postgres://u:secret@h/db?connect_timeout=5s": `parameter connect_timeout is "5s": it is a whole number`,
 		"mysql://u:secret@h/db?prefix=a;drop+table+x": "",
 	} {
 		s, err := Open(raw)
@@ -104,6 +109,9 @@ func TestWrongURLs(t *testing.T) {
 		}
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("Open(%q): %v, want %q", raw, err, want)
+		}
+		if strings.Contains(err.Error(), "strconv") || strings.Contains(err.Error(), "time:") {
+			t.Errorf("Open(%q): %v", raw, err)
 		}
 		if strings.Contains(err.Error(), "secret@") || strings.Contains(err.Error(), "u:") || strings.Contains(err.Error(), "user:") {
 			t.Errorf("Open(%q) tells the password: %v", raw, err)

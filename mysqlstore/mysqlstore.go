@@ -16,7 +16,10 @@
 // beside this one sees to all but the last.
 //
 // A Store uses one connection per call that is under way, for some two round
-// trips, and none while a call waits.
+// trips, and none while a call waits. It begins no transaction, so nothing stays
+// locked when a client's machine is gone. For a database of your own, let the
+// driver set innodb_lock_wait_timeout and lock_wait_timeout to some seconds, as
+// package mysql does: the server goes on waiting for clients that are gone.
 //
 // # Wake-ups
 //

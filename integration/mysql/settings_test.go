@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -90,6 +91,39 @@ func TestMySQLPacket(t *testing.T) {
 	}
 }
 
+// Renewals that together are more than the server takes by one statement are as
+// many as it takes.
+func TestMySQLRenewsByBytes(t *testing.T) {
+	t.Parallel()
+	m := servers.RunMariaDB(t, servers.MariaDBOptions{Args: []string{"--max-allowed-packet=16384"}})
+	s := sqltest.OpenMySQL(t, m.URL())
+	var rs []driver.Ref
+	for i := range 30 {
+		for k := range 10 {
+			c := storetest.Mutex(fmt.Sprintf("%d/%s", i, strings.Repeat("n", 300)), time.Hour)
+			c.Owner.Label = strings.Repeat("x", 100)
+			storetest.Enter(t, s, c, []driver.State{driver.Holding, driver.Waiting}[min(k, 1)])
+			if k == 0 {
+				rs = append(rs, storetest.Ref(c))
+			}
+		}
+	}
+	s.Renew(await.Context(t), rs, func(i int, st driver.Status, err error) {
+		if err != nil || st.State != driver.Holding {
+			t.Errorf("renew %d: %v, %v", i, st.State, err)
+		}
+	})
+	n := 0
+	for q, err := range s.List(await.Context(t), "") {
+		if n++; err != nil || len(q.Claims) != 10 {
+			t.Errorf("%d claims are listed, %v", len(q.Claims), err)
+		}
+	}
+	if n != len(rs) {
+		t.Errorf("%d names are listed", n)
+	}
+}
+
 // A queue that grows beyond what the server puts together keeps its claims, also
 // where the server forgives what it cannot do.
 func TestMySQLFullQueue(t *testing.T) {
@@ -115,7 +149,7 @@ func TestMySQLFullQueue(t *testing.T) {
 				w.Owner.Label = strings.Repeat("x", 100)
 				st, err := s.Enter(ctx, w)
 				if err != nil {
-					if !driver.IsPermanent(err) || !strings.Contains(err.Error(), "max_allowed_packet") {
+					if !errors.Is(err, driver.ErrFull) {
 						t.Errorf("%v", err)
 					}
 					full = true

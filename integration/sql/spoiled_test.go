@@ -2,6 +2,8 @@ package sql
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"github.com/pawl-go/pawl/integration/internal/sqltest"
 	"github.com/pawl-go/pawl/integration/internal/storetest"
 	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/internal/queue"
 )
 
 // What is wrong with one name costs its own claims only: a hundred others that
@@ -86,5 +89,55 @@ func TestSQLSpoiledName(t *testing.T) {
 			tx.Rollback()
 			await.Value(t, "and so is this, or there is an error", its)
 		})
+	})
+}
+
+// A queue that has become as large as it may takes no further claim, and says so.
+// Everything else goes on with it.
+func TestSQLFullQueue(t *testing.T) {
+	onSQL(t, func(t *testing.T, e *sqlEngine) {
+		s, db := e.store(t), e.db(t)
+		h := storetest.Mutex("n", time.Hour)
+		storetest.Enter(t, s, h, driver.Holding)
+		q := queue.Queue{Kind: driver.KindMutex, Limit: 1}
+		now := time.Now().UnixMicro()
+		for i := range 24_000 {
+			c := queue.Claim{ID: fmt.Sprintf("waiting-%d", i), Owner: driver.Owner{Label: strings.Repeat("x", 100)}, Units: 1, Arrived: now, Expires: now + time.Hour.Microseconds()}
+			if i == 0 {
+				c.ID, c.Granted, c.Token, c.Alone = h.ID, now, now, true
+			}
+			q.Claims = append(q.Claims, c)
+		}
+		write := func(n int) {
+			part := q
+			part.Claims = part.Claims[:n]
+			text, err := json.Marshal(&part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sqltest.Exec(t, db, fmt.Sprintf("UPDATE %s SET body = '%s', last = %d, since = 0, stamp = stamp + 1 WHERE name = 'n'", e.queues, text, now))
+		}
+		ctx := await.Context(t)
+		write(10_000)
+		storetest.Enter(t, s, storetest.Mutex("n", time.Hour), driver.Waiting)
+		write(24_000)
+		for range 2 { // it may be known to be busy or not
+			if _, err := s.Enter(ctx, storetest.Mutex("n", time.Hour)); !errors.Is(err, driver.ErrFull) {
+				t.Errorf("one more: %v", err)
+			}
+		}
+		if st, err := s.Enter(ctx, h); err != nil || st.State != driver.Holding {
+			t.Errorf("entered again: %v, %v", st.State, err)
+		}
+		if st, err := storetest.Renew(ctx, s, h); err != nil || st.State != driver.Holding {
+			t.Errorf("renewed: %v, %v", st.State, err)
+		}
+		if was, err := s.Leave(ctx, storetest.Ref(h)); err != nil || was != driver.Holding {
+			t.Errorf("left: %v, %v", was, err)
+		}
+		next := driver.Claim{Name: "n", ID: "waiting-1", TTL: time.Hour}
+		if st, err := storetest.Renew(ctx, s, next); err != nil || st.State != driver.Holding {
+			t.Errorf("the next one: %v, %v", st.State, err)
+		}
 	})
 }

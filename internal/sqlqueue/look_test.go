@@ -236,7 +236,7 @@ func TestLookForSeveral(t *testing.T) {
 	d := new(changed)
 	s := New(Config{Dialect: d})
 	defer s.Close()
-	s.ready.Store(true)
+	s.ready.Store(1)
 	for _, tt := range []struct {
 		stamps []int64
 		want   int64

@@ -63,7 +63,7 @@ type renewal struct {
 }
 
 const (
-	alone = 8 // claims of a batch renewed each by itself, at once
+	alone = 4 // claims of a batch renewed each by itself, at once: fewer than there are connections
 	// aloneTries is how often each is tried, if others are to come too; its owner
 	// tries again.
 	aloneTries = 2

@@ -54,12 +54,13 @@ type Store struct {
 	ctx   context.Context // ends when the store is closed
 	work  tracker
 	stop  func() error
-	ready atomic.Bool // the tables are there, and of the right version
+	ready atomic.Int64 // when the tables were there, and of the right version, in nanoseconds since made; 0: never
+	made  time.Time
 }
 
 // New makes a store. It does no I/O.
 func New(c Config) *Store {
-	s := &Store{Config: c}
+	s := &Store{Config: c, made: time.Now()}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.ctx = ctx
 	s.post.init(s)
@@ -181,9 +182,12 @@ func (w *work) run(f func() error) error {
 // alive answers why no further statement is to be sent.
 func (w *work) alive() error { return w.s.alive(w.caller) }
 
-// prepare sees to the tables, once.
+// prepare sees to the tables, again each minute: they may have been made newer by
+// then, or the server may be another one, with other settings.
 func (s *Store) prepare(w *work) error {
-	if w.bare || s.ready.Load() {
+	const good = time.Minute
+	now := time.Since(s.made)
+	if at := s.ready.Load(); w.bare || at != 0 && now-time.Duration(at) < good {
 		return nil
 	}
 	version, err := s.Dialect.Version(w.ctx, s.DB)
@@ -206,7 +210,7 @@ func (s *Store) prepare(w *work) error {
 	case version < SchemaVersion:
 		return driver.Permanent(fmt.Errorf("the tables are of version %d, and this program needs %d: %s", version, SchemaVersion, s.Missing))
 	}
-	s.ready.Store(true)
+	s.ready.Store(int64(now))
 	return nil
 }
 
@@ -223,7 +227,7 @@ func (s *Store) CreateSchema(ctx context.Context) error {
 func (s *Store) explain(err error) error {
 	fault, hint := s.Dialect.Fault(err)
 	if fault == NoTable {
-		s.ready.Store(false)
+		s.ready.Store(0)
 	}
 	if fault == NoTable || errors.Is(err, ErrUnfinished) {
 		hint = s.Missing

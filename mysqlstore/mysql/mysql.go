@@ -48,6 +48,9 @@ func Open(rawURL string, o *mysqlstore.Options) (*mysqlstore.Store, error) {
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 	db.SetConnMaxIdleTime(idle)
+	// A connection to a server that has become a replica would stay with it, where a
+	// new one is led to the primary.
+	db.SetConnMaxLifetime(idle)
 	opts.Close = db.Close
 	s, err := mysqlstore.New(db, opts)
 	if err != nil {

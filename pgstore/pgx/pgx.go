@@ -29,6 +29,8 @@ const (
 	// says nothing.
 	silence = 10 * time.Second
 	answer  = 5 * time.Second
+
+	readOnly = "25006" // SQLSTATE
 )
 
 // Open makes a store on the database that a URL names, with connections of its
@@ -155,6 +157,12 @@ func parse(rawURL string, o *pgstore.Options) (*pgx.ConnConfig, *pgstore.Options
 	}
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 10 * time.Second
+	}
+	// A connection to a server that has become a replica would stay with it, where a
+	// new one is led to the primary.
+	onError := config.OnPgError
+	config.OnPgError = func(c *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Code != readOnly && (onError == nil || onError(c, err))
 	}
 	if listen && opts.Listen == nil {
 		opts.Listen = Listen(config)

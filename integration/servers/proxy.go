@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -13,6 +14,8 @@ type Proxy struct {
 	target   string
 	patience time.Duration // with a server that does not listen yet
 	listener net.Listener
+
+	swallowed atomic.Int64
 
 	mu       sync.Mutex
 	requests bool // swallow them
@@ -55,6 +58,9 @@ func (p *Proxy) Swallow(requests, replies bool) {
 	defer p.mu.Unlock()
 	p.requests, p.replies = requests, replies
 }
+
+// Swallowed returns how many bytes have vanished.
+func (p *Proxy) Swallowed() int64 { return p.swallowed.Load() }
 
 // Cut ends all connections, and refuses new ones.
 func (p *Proxy) Cut() {
@@ -166,7 +172,9 @@ func (p *Proxy) copy(to, from net.Conn, swallow *bool) {
 		p.mu.Lock()
 		drop := *swallow
 		p.mu.Unlock()
-		if n > 0 && !drop {
+		if drop {
+			p.swallowed.Add(int64(n))
+		} else if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
 			}

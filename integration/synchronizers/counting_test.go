@@ -196,7 +196,7 @@ func testBarrier(g *group) {
 
 func testBrokenBarrier(g *group) {
 	a, crash := g.mortal(pawl.Options{TTL: short})
-	b := g.client(pawl.Options{})
+	b, bores := g.client(pawl.Options{}), g.client(pawl.Options{})
 	wait := func(c *pawl.Client, ctx context.Context, waiting int) <-chan error {
 		g.Helper()
 		ch := make(chan error, 1)
@@ -212,7 +212,7 @@ func testBrokenBarrier(g *group) {
 	stays := wait(b, g.ctx, 1)
 	leaving, leave := context.WithCancelCause(g.ctx)
 	defer leave(nil)
-	leaves := wait(a, leaving, 2)
+	leaves := wait(bores, leaving, 2)
 	bored := errors.New("bored")
 	leave(bored)
 	g.want(<-leaves, bored)

@@ -275,7 +275,7 @@ func testLockAll(g *group) {
 }
 
 func testWanted(g *group) {
-	a, b := g.client(pawl.Options{TTL: 3 * time.Second}), g.client(pawl.Options{})
+	a, b := g.client(pawl.Options{TTL: 9 * time.Second}), g.client(pawl.Options{})
 	l := g.lease(a.Mutex(g.name).Lock(g.ctx))
 	select {
 	case <-l.Wanted():
@@ -307,7 +307,7 @@ func testWanted(g *group) {
 
 func testRelease(g *group) {
 	events := make(chan pawl.Event, 100)
-	a, b := g.client(pawl.Options{TTL: 3 * time.Second}), g.client(pawl.Options{TTL: 3 * time.Second})
+	a, b := g.client(pawl.Options{TTL: 9 * time.Second}), g.client(pawl.Options{TTL: 9 * time.Second})
 	c := g.client(pawl.Options{Label: "operator", Observer: func(e pawl.Event) {
 		if e.Kind == pawl.Removed {
 			events <- e

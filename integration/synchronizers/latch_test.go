@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -43,21 +44,29 @@ func (w *worker) count() error {
 }
 
 // lose lets a proxy lose replies again and again, until the function that it
-// answers is called.
-func lose(proxy *servers.Proxy, every time.Duration) (stop func() (times int)) {
+// returns is called. In between it waits until progress returns more: on a machine
+// with more to do, too, some replies must come through.
+func lose(proxy *servers.Proxy, progress func() int) (stop func() (times int)) {
 	done, lost := make(chan struct{}), 0
-	var losing sync.WaitGroup
-	losing.Go(func() {
-		for {
+	pause := func(over func() bool) bool {
+		for !over() {
 			select {
 			case <-done:
-				return
-			case <-time.After(every):
+				return false
+			case <-time.After(10 * time.Millisecond):
 			}
+		}
+		return true
+	}
+	var losing sync.WaitGroup
+	losing.Go(func() {
+		for seen := 0; pause(func() bool { return progress() > seen }); seen = progress() {
+			before := proxy.Swallowed()
 			proxy.Swallow(false, true)
-			time.Sleep(every / 2)
+			if pause(func() bool { return proxy.Swallowed() > before }) {
+				lost++
+			}
 			proxy.Drop()
-			lost++
 		}
 	})
 	return sync.OnceValue(func() int {
@@ -65,6 +74,17 @@ func lose(proxy *servers.Proxy, every time.Duration) (stop func() (times int)) {
 		losing.Wait()
 		return lost
 	})
+}
+
+// noteSize returns how much all workers have noted.
+func (c *crowd) noteSize() (n int) {
+	logs, _ := filepath.Glob(filepath.Join(c.dir, "log.*"))
+	for _, log := range logs {
+		if info, err := os.Stat(log); err == nil {
+			n += int(info.Size())
+		}
+	}
+	return n
 }
 
 // A latch of 100 is counted down over a network that loses replies, and by
@@ -77,7 +97,7 @@ func testCounting(c *crowd) {
 		proxy := servers.RunProxy(c, u.Host)
 		u.Host = proxy.Addr()
 		lossy = u.String()
-		stop := lose(proxy, 120*time.Millisecond)
+		stop := lose(proxy, c.noteSize)
 		defer func() { c.Logf("%d times replies were lost", stop()) }()
 	}
 	latch := c.client.Latch("latch", counted)
@@ -95,7 +115,7 @@ func testCounting(c *crowd) {
 			c.kill(victim)
 			c.start("count", vars...)
 		} else {
-			c.start("count", append(vars, "URL="+lossy, "TTL=2s")...)
+			c.start("count", append(vars, "URL="+lossy, "TTL=3s")...)
 		}
 	}
 	c.end()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/await"
 )
 
 // reign holds a lease until it is over, and notes until when it does so by its
@@ -40,7 +41,7 @@ func (w *worker) lead() error {
 		if err != nil {
 			return err
 		}
-		serves := within(time.Second)
+		serves := within(300 * time.Millisecond)
 		w.reign(0, l.Lease, func() bool { return !serves() || w.stop() })
 		if err := l.Resign(w); err != nil {
 			w.note("lost", l.Token())
@@ -116,7 +117,7 @@ func (c *crowd) checkTerms(all []*term) {
 }
 
 // slack is for a machine with more to do.
-const slack = 30 * time.Second
+const slack = await.Limit
 
 // checkKills checks that each holder that was killed was followed by another one
 // when its TTL was over.
@@ -138,8 +139,7 @@ func (c *crowd) checkKills(all []*term) {
 // Leaders are killed: never do two lead by their own clocks, and a new one comes
 // when the TTL is over.
 func testLeadersAreKilled(c *crowd) {
-	const candidates = 4
-	kills := c.sized(6, 3)
+	const candidates, kills = 3, 3
 	for range candidates {
 		c.start("lead")
 	}

@@ -55,7 +55,7 @@ func (w *worker) barrier() error {
 
 // A barrier of 4 processes: none runs ahead.
 func testGenerations(c *crowd) {
-	generations := c.sized(1000, 150)
+	const generations = 100
 	began := time.Now()
 	for range parties {
 		c.start("barrier", fmt.Sprintf("GENERATIONS=%d", generations))

@@ -58,10 +58,10 @@ func (w *worker) once() error {
 	}
 }
 
-// 8 processes do the same thing, and in some rounds who does it is killed: it is
+// Processes do the same thing, and in some rounds who does it is killed: it is
 // done once.
 func testRunnersAreKilled(c *crowd) {
-	const runners, rounds = 8, 6
+	const runners, rounds = 5, 5
 	deadly := func(round int) bool { return round%3 == 1 }
 	for range runners {
 		c.start("once")

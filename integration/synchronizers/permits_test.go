@@ -3,7 +3,6 @@
 package synchronizers
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,9 +16,10 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/await"
 )
 
-const permits = 5
+const permits = 3
 
 // permit takes a permit again and again. Each holder locks one of as many files
 // as there are permits: the kernel frees it when the process is killed.
@@ -53,7 +53,7 @@ func (w *worker) permit() error {
 // slot answers a file that is locked for this process, nil if there are as many
 // living holders as permits.
 func (w *worker) slot() (*os.File, error) {
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(await.Limit); ; time.Sleep(time.Millisecond) {
 		killed, err := os.ReadFile(w.path("killed"))
 		if err != nil {
 			return nil, err
@@ -85,19 +85,17 @@ func (w *worker) slot() (*os.File, error) {
 	}
 }
 
-// Many processes share 5 permits, and are killed at random.
+// Processes share a few permits, and are killed at random.
 func testPermitsOfTheKilled(c *crowd) {
-	all, kills := c.sized(50, 14), c.sized(20, 6)
+	const all, kills = 9, 6
 	if c.engine.prompt {
 		c.ttl = pawl.DefaultTTL // the claims of the killed need not run out there
 	}
 	c.write("killed", "")
-	for len(c.living) < all {
-		for range min(10, all-len(c.living)) { // more at once take too long to connect
-			c.start("permit")
-		}
-		c.eventually(func() bool { return c.claims("permits") == len(c.living) }, "not all of them queue up")
+	for range all {
+		c.start("permit")
 	}
+	c.eventually(func() bool { return c.claims("permits") == all }, "not all of them queue up")
 	c.eventually(func() bool { return c.noted("holds") == permits }, "they get no permits")
 	time.Sleep(2 * moment) // and nobody gets one more
 	c.write("begin", "")
@@ -140,8 +138,7 @@ func testPermitsOfTheKilled(c *crowd) {
 		c.Errorf("%d times more than %d held, first %+v", len(excess), permits, excess[0])
 	}
 
-	ctx, cancel := context.WithTimeout(c.Context(), patience)
-	defer cancel()
+	ctx := await.Context(c)
 	back, err := c.client.Semaphore("permits", permits).Acquire(ctx, permits)
 	if err != nil {
 		c.Fatalf("not all permits came back: %v", err)

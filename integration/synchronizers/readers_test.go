@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	numReaders = 8
+	numReaders = 5
 	numWriters = 2
 	writes     = 15  // of each writer
 	half       = 500 // bytes of the file
@@ -69,7 +69,7 @@ func (w *worker) write() error {
 	return nil
 }
 
-// 8 readers and 2 writers on a file: no reader sees it half written, and writers
+// Readers and writers on a file: no reader sees it half written, and writers
 // are not starved.
 func testTornFile(c *crowd) {
 	c.write("file", string(bytes.Repeat([]byte("-"), 2*half)))

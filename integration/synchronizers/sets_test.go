@@ -23,11 +23,7 @@ func setName(n int) string { return fmt.Sprintf("set/%d", n) }
 // sets takes some of the names at a time, in any order, and increments a counter
 // for each, which loses increments of those who do it at the same time.
 func (w *worker) sets() error {
-	times, err := strconv.Atoi(os.Getenv("TIMES"))
-	if err != nil {
-		return err
-	}
-	for range times {
+	for !w.stop() {
 		picked := rand.Perm(numSets)[:2+rand.IntN(2)]
 		var names []string
 		for _, n := range picked {
@@ -81,13 +77,12 @@ func (w *worker) setCounter(n, value int) error {
 // Processes take overlapping sets of names in any order, and some are killed: the
 // others get on, no increment is lost, and tokens rise.
 func testSetsOfTheKilled(c *crowd) {
-	const members, kills = 6, 2
-	times := c.sized(40, 15)
+	const members, kills, times = 5, 2, 40
 	for n := range numSets {
 		c.write(fmt.Sprintf("counter.%d", n), "0")
 	}
 	for range members {
-		c.start("sets", fmt.Sprintf("TIMES=%d", times))
+		c.start("sets")
 	}
 	for range kills {
 		c.eventually(func() bool { return c.noted("counts") == len(c.noticed) }, "not all get a set")
@@ -98,8 +93,21 @@ func testSetsOfTheKilled(c *crowd) {
 			return ok
 		}, "nobody holds")
 		c.kill(victim)
-		c.start("sets", fmt.Sprintf("TIMES=%d", times))
+		c.start("sets")
 	}
+	increments := func() (n int) {
+		for _, log := range c.logs() {
+			for _, e := range log {
+				if e.what == "counts" {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	most := increments() + times
+	c.eventually(func() bool { return increments() >= most }, "they do not go on")
+	c.write("stop", "")
 	c.end()
 
 	type count struct{ value, token int64 }

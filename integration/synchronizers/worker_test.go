@@ -4,7 +4,6 @@ package synchronizers
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/etcdstore"
 	"github.com/pawl-go/pawl/filestore"
+	"github.com/pawl-go/pawl/internal/await"
 	"github.com/pawl-go/pawl/internal/clock"
 	"github.com/pawl-go/pawl/internal/proctest"
 	"github.com/pawl-go/pawl/mysqlstore/mysql"
@@ -35,12 +35,6 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
-	}
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		flag.Set("test.parallel", "6") // they mostly wait
 	}
 	os.Exit(m.Run())
 }
@@ -68,7 +62,7 @@ func newWorker() *worker {
 
 func (w *worker) run(work func(*worker) error) (err error) {
 	// Those of a test that was killed end, too; as late as its own timeout is.
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
 	w.Context = ctx
 	if w.clock, err = clock.Open(); err != nil {
@@ -177,14 +171,6 @@ func newCrowd(t *testing.T, e engine, url string, ttl time.Duration) *crowd {
 	return &crowd{T: t, engine: e, url: url, dir: t.TempDir(), ttl: ttl, client: c, clock: machine, living: make(map[int]*proctest.Process)}
 }
 
-// sized is how many of something there are on an engine, on a slow one.
-func (c *crowd) sized(n, slow int) int {
-	if c.engine.slow {
-		return slow
-	}
-	return n
-}
-
 // start starts a worker; it is killed at the end of the test.
 func (c *crowd) start(work string, vars ...string) *proctest.Process {
 	c.Helper()
@@ -236,7 +222,7 @@ func (c *crowd) end() {
 // has happened for long: on a machine with more to do all of it takes its time.
 func (c *crowd) eventually(ok func() bool, format string, args ...any) {
 	c.Helper()
-	for seen, look := c.progress(), time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+	for seen, look := c.progress(), time.Now().Add(await.Limit); !ok(); time.Sleep(10 * time.Millisecond) {
 		for n, p := range c.living {
 			if text := p.Printed(); text != "" {
 				c.Fatalf("%d: %s", n, text)
@@ -247,7 +233,7 @@ func (c *crowd) eventually(ok func() bool, format string, args ...any) {
 			if now == seen {
 				c.Fatalf(format, args...)
 			}
-			seen, look = now, time.Now().Add(patience)
+			seen, look = now, time.Now().Add(await.Limit)
 		}
 	}
 }

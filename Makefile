@@ -6,6 +6,14 @@ SHIPPED := $(filter-out ./bench ./integration,$(MODULES))
 SYSTEMS := linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
+# All tests, those that take longest first. They wait more than they work, so more of
+# them run at a time than there are processors.
+TESTED := $(foreach m,./integration $(filter-out ./integration,$(MODULES)),$(m)/...)
+TESTFLAGS := -timeout 30m -p 4 -parallel 8
+# Packages that run crowds of processes, each of which is nobody's race: without the
+# race detector, which slows all of them.
+CROWDS := /integration/(synchronizers|command)$$
+
 # In every module, also after one has failed, so that a run tells of all.
 each = @failed=; for m in $(MODULES); do echo "== $$m: $(1)"; (cd $$m && $(1)) || failed="$$failed $$m"; done; \
 	test -z "$$failed" || { echo "failed in$$failed: $(1)"; exit 1; }
@@ -20,7 +28,12 @@ build: ## build bin/pawl
 
 .PHONY: test
 test: install ## install the servers that are missing, and run all tests against them
-	$(call each,go test -race -timeout 30m ./...)
+	@failed=; go test -race $(TESTFLAGS) $$(go list $(TESTED) | grep -vE '$(CROWDS)') || failed=1; \
+	go test $(TESTFLAGS) $$(go list $(TESTED) | grep -E '$(CROWDS)') || failed=1; test -z "$$failed"
+
+.PHONY: soak
+soak: install ## run all tests for hours: many seeds, thousands of claims
+	PAWL_SOAK=1 $(MAKE) test TESTFLAGS='-count=1 -timeout 12h -p 2 -parallel 4'
 
 .PHONY: short
 short: ## run the tests that need no server and little time

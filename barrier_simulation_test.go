@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/faultstore"
+	"github.com/pawl-go/pawl/internal/simtest"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -86,7 +87,7 @@ func TestBarrierGenerations(t *testing.T) {
 // TestBarrierSimulation lets parties time out, be cut off and reset at random.
 // Whoever goes on was together with all others of its generation.
 func TestBarrierSimulation(t *testing.T) {
-	for seed := range uint64(2) {
+	for seed := range simtest.Seeds() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { simulateBarrier(t, seed) })

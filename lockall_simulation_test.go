@@ -21,15 +21,11 @@ import (
 // ones among them, behind a network that loses, delays and repeats messages, and
 // is cut.
 func TestLockAllSimulation(t *testing.T) {
-	seeds := uint64(2)
-	if testing.Short() {
-		seeds = 1
-	}
 	for name, one := range map[string]func(*memstore.Store) driver.Store{
 		"in one step": func(s *memstore.Store) driver.Store { return s },
 		"one by one":  func(s *memstore.Store) driver.Store { return plain{s} },
 	} {
-		for seed := range seeds {
+		for seed := range simtest.Seeds() {
 			t.Run(fmt.Sprint(name, ", seed ", seed), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { simulateSets(t, seed, one) })

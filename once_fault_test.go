@@ -325,10 +325,10 @@ func TestOnceTryBesideALook(t *testing.T) {
 // TestOnceSimulation: many clients want the same things done, behind a network
 // that loses, delays and repeats messages.
 func TestOnceSimulation(t *testing.T) {
-	for seed := range 2 {
+	for seed := range simtest.Seeds() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { simulateOnce(t, uint64(seed)) })
+			synctest.Test(t, func(t *testing.T) { simulateOnce(t, seed) })
 		})
 	}
 }

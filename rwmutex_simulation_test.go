@@ -111,14 +111,10 @@ func (w *rwWitness) released(l *pawl.Lease) {
 // upgrade too, fight over a lock behind a network that loses, delays and repeats
 // messages.
 func TestRWSimulation(t *testing.T) {
-	seeds := 3
-	if testing.Short() {
-		seeds = 1
-	}
-	for seed := range seeds {
+	for seed := range simtest.Seeds() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { simulateRW(t, uint64(seed)) })
+			synctest.Test(t, func(t *testing.T) { simulateRW(t, seed) })
 		})
 	}
 }

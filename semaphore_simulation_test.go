@@ -59,10 +59,10 @@ func (p *permits) released(l *pawl.Lease) {
 // TestSemaphoreSimulation lets many clients share a semaphore behind a network
 // that loses, delays and repeats messages, for a while.
 func TestSemaphoreSimulation(t *testing.T) {
-	for seed := range 2 {
+	for seed := range simtest.Seeds() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { simulateSemaphore(t, uint64(seed)) })
+			synctest.Test(t, func(t *testing.T) { simulateSemaphore(t, seed) })
 		})
 	}
 }

@@ -18,14 +18,10 @@ import (
 // TestSimulation lets many clients fight over few locks behind a network that
 // loses, delays and repeats messages, for an hour of their time.
 func TestSimulation(t *testing.T) {
-	seeds := 3
-	if testing.Short() {
-		seeds = 1
-	}
-	for seed := range seeds {
+	for seed := range simtest.Seeds() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { simulate(t, uint64(seed)) })
+			synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
 		})
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	zkStressFor  = flag.Duration("zkstress", 8*time.Second, "how long TestZooKeeperStress goes on")
+	zkStressFor  = flag.Duration("zkstress", 3*time.Second, "how long TestZooKeeperStress goes on")
 	zkStressSeed = flag.Uint64("zkseed", 0, "its seed; 0: a random one")
 )
 

@@ -6,12 +6,17 @@ package await
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 )
 
 // Limit is how long to wait for what must come.
 const Limit = 4 * time.Minute
+
+// Soak reports whether the tests are to go on for long: with more seeds, claims and
+// time than the gate has, as `make soak` asks for.
+func Soak() bool { return os.Getenv("PAWL_SOAK") != "" }
 
 // Context returns a context for calls that must come to an end, of themselves or
 // because what they wait for happens. It ends after Limit, or with the test.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/await"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -114,4 +115,15 @@ func Use(ctx context.Context, w *Witness, m *pawl.Mutex, r *rand.Rand) {
 	if before != nil && !errors.Is(err, pawl.ErrLost) {
 		w.Errorf("unlock of a lease that ended with %v: %v", before, err)
 	}
+}
+
+// Seeds returns with how many seeds a simulation is run.
+func Seeds() uint64 {
+	switch {
+	case testing.Short():
+		return 1
+	case await.Soak():
+		return 50
+	}
+	return 2
 }

@@ -3,6 +3,7 @@ package zkstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -164,24 +165,34 @@ func (s *Store) reap() {
 const sweepEvery = 12 * time.Hour
 
 func (s *Store) sweep() {
-	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Minute)
 	defer cancel()
 	names, err := s.names(ctx, "")
 	if err != nil {
 		return // the next one will do
 	}
 	n, err := s.anySession()
-	for i := 0; i < len(names) && err == nil; i++ {
-		path := s.queuePath(names[i])
-		_, err = call(ctx, n, func(c *zk.Conn) (bool, error) {
-			_, stat, err := c.Exists(path)
-			if err == nil && stat.NumChildren == 0 {
-				err = c.Delete(path, stat.Version) // which fails if somebody came
+	if err != nil {
+		return
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	limit := make(chan struct{}, 16)
+	for _, name := range names {
+		limit <- struct{}{}
+		work.Go(func() {
+			defer func() { <-limit }()
+			_, err := call(ctx, n, func(c *zk.Conn) (bool, error) {
+				path := s.queuePath(name)
+				found, stat, err := c.Exists(path)
+				if err == nil && found && stat.NumChildren == 0 {
+					err = c.Delete(path, stat.Version) // which fails if somebody came
+				}
+				return true, err
+			})
+			if err != nil && !raced(err) && !errors.Is(err, zk.ErrNoAuth) {
+				cancel() // the next one will do
 			}
-			if raced(err) {
-				err = nil
-			}
-			return true, err
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -133,6 +134,9 @@ func (n *session) dial(network, addr string, _ time.Duration) (net.Conn, error) 
 		err = driver.ErrClosed
 	}
 	if err != nil {
+		if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+			err = refused(addr, err) // as fast as that
+		}
 		n.trouble = err
 		return nil, err
 	}

@@ -116,7 +116,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	if err != nil {
 		trouble := err
 		if first {
-			trouble = w.refused(err)
+			trouble = refused(w.RemoteAddr().String(), err)
 		}
 		n := w.session
 		n.mu.Lock()
@@ -128,9 +128,9 @@ func (w *wire) Write(p []byte) (int, error) {
 
 // refused says why a server may have ended a connection that it has just accepted:
 // it does so without a word.
-func (w *wire) refused(err error) error {
+func refused(addr string, err error) error {
 	return fmt.Errorf("%s closes the connection before it serves: it is not ready (has it lost its ensemble?), or "+
-		"this address has as many connections as maxClientCnxns allows, 60 by default: %w", w.RemoteAddr(), err)
+		"this address has as many connections as maxClientCnxns allows, 60 by default: %w", addr, err)
 }
 
 // SetReadDeadline bounds the wait for the first answer, which the client would
@@ -169,7 +169,7 @@ func (w *wire) frame() error {
 	defer n.mu.Unlock()
 	switch {
 	case err != nil:
-		n.trouble = w.refused(err)
+		n.trouble = refused(w.RemoteAddr().String(), err)
 		if !n.lost.IsZero() && time.Since(n.lost) > time.Duration(n.granted.Load()) {
 			n.store.replace(n)
 		}

@@ -262,7 +262,7 @@ func TestZooKeeperLeavesNothing(t *testing.T) {
 }
 
 // A process that dies leaves a node without children, until the name is used
-// again or looked at.
+// again; who lists the names does not see it, and changes nothing.
 func TestZooKeeperDeadQueue(t *testing.T) {
 	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
@@ -285,6 +285,12 @@ func TestZooKeeperDeadQueue(t *testing.T) {
 			t.Errorf("listed: %+v, %v", q, err)
 		}
 	}
+	if got := children(t, admin, "/pawl/q"); len(got) != 2 {
+		t.Errorf("there are %v", got)
+	}
+	h := storetest.Mutex("listed", time.Minute)
+	storetest.Enter(t, s, h, driver.Holding)
+	storetest.Leave(t, s, h)
 	if got := children(t, admin, "/pawl/q"); len(got) != 1 || got[0] != "again" {
 		t.Errorf("there are %v", got)
 	}

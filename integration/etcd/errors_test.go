@@ -101,7 +101,7 @@ func TestEtcdUsers(t *testing.T) {
 		b.Close()
 		t.Error("a user that is given twice is taken")
 	}
-	const ttl = 6 * time.Second
+	const ttl = 18 * time.Second
 	h, w := storetest.Mutex("x", ttl), storetest.Mutex("x", ttl)
 	storetest.Enter(t, a, h, driver.Holding)
 	storetest.Enter(t, a, w, driver.Waiting)

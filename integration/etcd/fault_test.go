@@ -63,7 +63,7 @@ func TestEtcdRestart(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		t.Run(fmt.Sprintf("keep=%v", keep), func(t *testing.T) {
 			t.Parallel()
-			const waiters, ttl = 30, 12 * time.Second
+			const waiters, ttl = 30, 24 * time.Second
 			e := servers.RunEtcd(t, servers.EtcdOptions{})
 			stores := []driver.Store{openEtcd(t, e), openEtcd(t, e)}
 			h := storetest.Mutex("restart", ttl)
@@ -222,7 +222,7 @@ func TestEtcdLeaseEndsWhileWaiting(t *testing.T) {
 // The connection of the holder breaks: it is told before another holds.
 func TestEtcdToldBeforeAnotherHolds(t *testing.T) {
 	t.Parallel()
-	const ttl = 4 * time.Second
+	const ttl = 6 * time.Second
 	for name, fault := range map[string]func(*servers.Proxy){
 		"replies swallowed": func(p *servers.Proxy) { p.Swallow(false, true) },
 		"all swallowed":     func(p *servers.Proxy) { p.Swallow(true, true) },
@@ -247,7 +247,7 @@ func TestEtcdToldBeforeAnotherHolds(t *testing.T) {
 				return c
 			}
 			far, near := client(p.Addr()), client(e.Addr())
-			old, next := storetest.TakenOver(t, far, near, ttl, func() { fault(p) })
+			old, next := storetest.TakenOver(t, far, near, func() { fault(p) })
 			if next.Token() <= old.Token() {
 				t.Errorf("token %d after %d", next.Token(), old.Token())
 			}
@@ -277,7 +277,7 @@ func (f *faultyTxn) set(fault func(send func() error) error) { f.fault.Store(&fa
 // TTL, though its lease goes on for others' sake. Asked again, it is one claim.
 func TestEtcdLostReply(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second
+	const ttl = 6 * time.Second
 	e := servers.RunEtcd(t, servers.EtcdOptions{})
 	var f faultyTxn
 	a, b := etcdStore(t, dialEtcd(t, e.Addr(), f.option())), openEtcd(t, e)
@@ -317,7 +317,7 @@ func TestEtcdLostReply(t *testing.T) {
 		if st.State == driver.Holding {
 			break
 		}
-		if time.Since(entered) > 20*time.Second {
+		if time.Since(entered) > await.Limit {
 			t.Fatal("the claim of which nobody knows does not end")
 		}
 		time.Sleep(100 * time.Millisecond)

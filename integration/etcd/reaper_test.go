@@ -67,7 +67,7 @@ func TestEtcdReapingDelaysNobody(t *testing.T) {
 	wg.Wait()
 	await.Value(t, "the reaper", reaping)
 	time.Sleep(ttl/6 + 50*time.Millisecond) // the lease is to be kept alive then
-	ctx := await.Brief(t, 10*time.Second)
+	ctx := await.Context(t)
 	if _, err := storetest.Renew(ctx, s, held); err != nil {
 		t.Errorf("renew while others are being deleted: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/internal/await"
 	"github.com/pawl-go/pawl/internal/queue"
 	"github.com/pawl-go/pawl/redisstore"
 )
@@ -80,11 +81,11 @@ func TestRedisIsQueue(t *testing.T) {
 		for i := range deaf {
 			want := d.told[i]
 			var got []string
-			for end := time.Now().Add(5 * time.Second); len(got) < len(want) && time.Now().Before(end); {
+			for end := time.Now().Add(await.Limit); len(got) < len(want) && time.Now().Before(end); {
 				got = append(got, conns[i].take()...)
 			}
 			// Nothing more than that: a message of our own comes after all others.
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 			d.fence(ctx, t, conns[i], &got)
 			cancel()
 			if !slices.Equal(got, want) {
@@ -115,7 +116,7 @@ var diffMarks = []string{"", "mark--of-a", "mark--of-b"}
 var diffIDs = []string{"claim--a", "claim--b", "claim--c", "claim--d", "claim--e", "claim--f"}
 
 func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, deaf int) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	d.pass(t)
 	id := rapid.SampledFrom(diffIDs).Draw(t, "id") + d.run
@@ -254,7 +255,7 @@ func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, dea
 
 // enterAll enters claims of all queues at once.
 func (d *diff) enterAll(t *rapid.T, from int, s *redisstore.Store, deaf int) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	d.pass(t)
 	var cs []driver.Claim
@@ -403,7 +404,7 @@ func same(t *rapid.T, what string, got, want []driver.Entry) {
 
 // compare reads what the server keeps, and the counters it derives from it.
 func (d *diff) compare(t *rapid.T, q *diffQueue) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	key := "pawl:{" + q.name + "}"
 	h, err := d.c.Do(ctx, d.c.B().Hgetall().Key(key).Build()).AsStrMap()

@@ -55,11 +55,8 @@ func TestRedisLostMailbox(t *testing.T) {
 		}
 	})
 	next := func(what string) {
-		select {
-		case <-checks:
-		case <-time.After(await.Limit):
-			t.Fatal(what + ": no notice")
-		}
+		t.Helper()
+		await.Value(t, what, checks)
 	}
 	next("subscribed")
 	ctx := await.Context(t)
@@ -140,7 +137,7 @@ func TestRedisRestart(t *testing.T) {
 			waits.Add(waiters)
 			for i := range waiters {
 				wg.Go(func() {
-					s, w := stores[i%2], storetest.Mutex("restart", 2*time.Second)
+					s, w := stores[i%2], storetest.Mutex("restart", time.Minute)
 					storetest.Enter(t, s, w, driver.Waiting)
 					waits.Done()
 					st, err := storetest.Get(ctx, s, w)
@@ -232,7 +229,7 @@ func TestRedisStopped(t *testing.T) {
 						err := call(ctx)
 						// One that shares a connection with one that gave up may end earlier.
 						early := err != nil && strings.Contains(err.Error(), "did not answer in time")
-						if d := time.Since(start); d > 4*time.Second || !early && !errors.Is(err, end) {
+						if d := time.Since(start); d > time.Minute || !early && !errors.Is(err, end) {
 							t.Errorf("%s, %s: after %v: %v; want %v after 300 ms", what, name, d, err, end)
 						}
 					})
@@ -244,7 +241,7 @@ func TestRedisStopped(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Errorf("%s: close: %v", what, err)
 		}
-		if d := time.Since(start); d > 8*time.Second {
+		if d := time.Since(start); d > time.Minute {
 			t.Errorf("%s: close took %v", what, d)
 		}
 		r.Resume()

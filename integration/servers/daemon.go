@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/pawl-go/pawl/internal/await"
@@ -197,6 +198,15 @@ func (a account) copyOf(program, data string, fill func(data string) error) erro
 		return fmt.Errorf("copy %s: %w: %s", kept, err, out)
 	}
 	return nil
+}
+
+var clusters = make(chan struct{}, 1)
+
+// oneCluster waits until the test is the only one of this process that has a
+// cluster.
+func oneCluster(t testing.TB) {
+	clusters <- struct{}{}
+	t.Cleanup(func() { <-clusters })
 }
 
 // awaitLeader returns which of n servers leads, and false if none comes to.

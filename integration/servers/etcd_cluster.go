@@ -20,6 +20,7 @@ type EtcdCluster struct {
 // RunEtcdCluster starts a cluster for a test, and stops it at its end.
 func RunEtcdCluster(t testing.TB, members int) *EtcdCluster {
 	t.Helper()
+	oneCluster(t)
 	c := new(EtcdCluster)
 	if err := c.prepare(t, members); err != nil {
 		t.Fatal(err)

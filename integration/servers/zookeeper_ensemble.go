@@ -27,6 +27,7 @@ func RunZooKeeperEnsemble(t testing.TB, members, syncLimit int, config ...string
 	if err := haveZooKeeper(); err != nil {
 		t.Fatal(err)
 	}
+	oneCluster(t)
 	z := &ZooKeeperEnsemble{links: make(map[[2]int]*Proxy)}
 	if err := z.prepare(t, members, syncLimit, config); err != nil {
 		t.Fatal(err)

@@ -242,16 +242,12 @@ func TestNoIncrementIsLost(t *testing.T) {
 
 func TestKilledHolder(t *testing.T) {
 	b := newBundle(t)
-	first := b.start("run", "--ttl", "1m", "x", "sh", "-c", `echo $$ > $D/pid; echo ready; while :; do sleep 0.05; done`)
+	first := b.start("run", "--ttl", "1h", "x", "sh", "-c", `echo $$ > $D/pid; echo ready; while :; do sleep 0.05; done`)
 	first.Await("ready")
 	second := b.start("run", "x", "true")
 	proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
-	killed := time.Now()
 	first.Process.Kill()
 	second.Want(0)
-	if d := time.Since(killed); d > 20*time.Second {
-		t.Errorf("the lock passed on after %v, which is rather its TTL", d)
-	}
 	pid, _ := strconv.Atoi(strings.TrimSpace(b.read("pid")))
 	proctest.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, "the command outlived its pawl")
 }

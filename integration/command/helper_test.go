@@ -5,7 +5,6 @@ package command
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,10 +22,6 @@ var bin string // the command
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	flag.Parse()
-	if !given("test.parallel") {
-		flag.Set("test.parallel", "4") // they mostly wait
-	}
 	proctest.Signals()
 	path, remove, err := proctest.Build("../../cmd/pawl")
 	if err != nil {
@@ -36,11 +31,6 @@ func testMain(m *testing.M) int {
 	defer remove()
 	bin = path
 	return m.Run()
-}
-
-func given(name string) (yes bool) {
-	flag.Visit(func(f *flag.Flag) { yes = yes || f.Name == name })
-	return yes
 }
 
 // bundle is one test's store and folder.

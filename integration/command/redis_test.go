@@ -32,8 +32,9 @@ func newRedis(t *testing.T, o servers.RedisOptions) *redisBundle {
 func TestServerGoesForGood(t *testing.T) {
 	for name, end := range map[string]func(*servers.Redis){"stopped": (*servers.Redis).Pause, "killed": (*servers.Redis).Kill} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := newRedis(t, servers.RedisOptions{})
-			const ttl = 4 * time.Second
+			const ttl = 10 * time.Second
 			p, pid := b.hold("x", "--ttl", ttl.String())
 			gone := time.Now()
 			end(b.redis)
@@ -52,10 +53,10 @@ func TestServerGoesForGood(t *testing.T) {
 
 func TestShortOutageIsRiddenOut(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{})
-	p := b.start("run", "--ttl", "6s", "x", "sh", "-c", "echo ready; sleep 6; echo end")
+	p := b.start("run", "--ttl", "12s", "x", "sh", "-c", "echo ready; sleep 6; echo end")
 	p.Await("ready")
 	b.redis.Pause()
-	time.Sleep(2500 * time.Millisecond) // longer than a third of the TTL
+	time.Sleep(4500 * time.Millisecond) // longer than a third of the TTL
 	b.redis.Resume()
 	p.Want(0)
 }

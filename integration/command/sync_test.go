@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pawl-go/pawl/integration/servers"
 	"github.com/pawl-go/pawl/internal/proctest"
@@ -87,11 +86,7 @@ func TestElectThroughAnOutage(t *testing.T) {
 	var token, pid int
 	fmt.Sscanf(p.Out.String(), "leads with %d, as %d.", &token, &pid)
 	r.Pause()
-	paused := time.Now()
 	proctest.Eventually(t, func() bool { return !alive(pid) }, "COMMAND outlives the leadership")
-	if d := time.Since(paused); d > 3*time.Second+5*time.Second { // 5s for a machine with more to do
-		t.Errorf("COMMAND was ended after %v", d)
-	}
 	p.Await("COMMAND was ended before the lock was lost", "standing for election again")
 	r.Resume()
 	proctest.Eventually(t, func() bool { return strings.Count(p.Out.String(), "leads with") == 2 }, "it does not lead again: %s", p.Printed())

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -92,10 +90,7 @@ func (s *Store) handOver(ctx context.Context, q *snapshot, m *member, a *driver.
 	told := false
 	defer func() { end(told) }()
 
-	slot := s.slot(id, func(slot string) bool {
-		return slices.ContainsFunc(q.members, func(m member) bool { return strings.HasSuffix(m.key, "/"+slot) })
-	})
-	c, key := m.claim, s.keys.claim(q.name, m.sort, slot)
+	c, key := m.claim, s.keys.claim(q.name, m.sort, q.slot(a.Mark))
 	c.Mark, c.Owner, c.Store, c.TTL, c.Came, c.Used = a.Mark, a.Owner, s.id, l.seconds, m.came(), 0
 	c.Alone = m.alone && q.used() == m.Units // after a change of the limit others may hold beside it
 	w.draw(&c)

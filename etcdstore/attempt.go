@@ -59,7 +59,6 @@ func (s *Store) attempting(ctx context.Context, id claimID, l *lease, expires ti
 		a.untold = a.untold || !told
 		if a.running == 0 && !a.untold && s.tried[id] == a {
 			delete(s.tried, id)
-			s.vacate(id)
 		}
 	}, nil
 }
@@ -76,7 +75,6 @@ func (s *Store) answered(id claimID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.tried, id)
-	s.vacate(id)
 }
 
 func (s *Store) unanswered(id claimID) bool {
@@ -191,7 +189,6 @@ func (s *Store) cleanUpOne(ctx context.Context, id claimID, a *attempt) error {
 	defer s.mu.Unlock()
 	if s.tried[id] == a && a.running == 0 {
 		delete(s.tried, id)
-		s.vacate(id)
 	}
 	return nil
 }

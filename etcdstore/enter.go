@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"slices"
-	"strings"
+	"strconv"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -49,11 +48,14 @@ func (s *Store) enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		return driver.Status{}, err
 	}
 	id := claimID{c.Name, c.ID, ""}
+	var e entering
+	_, e.repeated = s.known(id)
+	e.repeated = e.repeated || s.unanswered(id)
 	done, err := s.attempting(ctx, id, l, from.Add(c.TTL))
 	if err != nil {
 		return driver.Status{}, err
 	}
-	e := &entering{s: s, c: c, lease: l, from: from, slot: s.slot(id, func(string) bool { return false })}
+	e.s, e.c, e.lease, e.from, e.slot = s, c, l, from, strconv.Itoa(slotOf(c.ID))
 	st, err := e.first(ctx)
 	var limit *driver.LimitError
 	if errors.Is(err, errNoLease) {
@@ -73,13 +75,15 @@ type entering struct {
 	from  time.Time // the TTL counts from here
 	base  int64
 	slot  string
+	// repeated: it may be there already; so it is looked first.
+	repeated bool
 }
 
 // put writes the new claim; granted says that it holds if it is written.
-func (e *entering) put(of sort, granted bool, tokens *writing) (clientv3.Op, member) {
+func (e *entering) put(of sort, slot string, granted bool, tokens *writing) (clientv3.Op, member) {
 	m := member{
 		claim: e.s.ours(e.c, e.lease, e.base), sort: of, lease: e.lease.id,
-		key: e.s.keys.claim(e.c.Name, of, e.slot),
+		key: e.s.keys.claim(e.c.Name, of, slot),
 	}
 	if granted {
 		m.Granted = m.Entered
@@ -107,14 +111,14 @@ func (e *entering) first(ctx context.Context) (st driver.Status, err error) {
 		if e.base, err = s.epoch(ctx); err != nil {
 			return st, err
 		}
-		alone, m := e.put(sort{c.Kind, c.Limit}, true, nil)
+		alone, m := e.put(sort{c.Kind, c.Limit}, firstSlot, true, nil)
 		var mb member // the claim, put behind others
 		otherwise := []clientv3.Op{read, epoch}
-		oneStep := !c.Try && (busy || s.busy[hint].Load())
+		oneStep := !c.Try && !e.repeated && (busy || s.busy[hint].Load())
 		if oneStep {
 			var behind clientv3.Op
-			behind, mb = e.put(sort{c.Kind, c.Limit}, false, nil)
-			cmps := append(s.keys.alike(c.Name, sort{c.Kind, c.Limit}), absent(m.key), s.keys.since(e.base), s.barred(e.lease))
+			behind, mb = e.put(sort{c.Kind, c.Limit}, e.slot, false, nil)
+			cmps := append(s.keys.alike(c.Name, sort{c.Kind, c.Limit}), absent(mb.key), s.keys.since(e.base), s.barred(e.lease))
 			otherwise = []clientv3.Op{clientv3.OpTxn(cmps, []clientv3.Op{read, behind}, otherwise)}
 		}
 		res, err := s.txn(ctx, []clientv3.Cmp{s.keys.free(c.Name), s.keys.since(e.base), s.barred(e.lease)}, []clientv3.Op{alone}, otherwise)
@@ -146,6 +150,7 @@ func (e *entering) first(ctx context.Context) (st driver.Status, err error) {
 		if err := s.see(ops[1].GetResponseRange()); err != nil {
 			return st, err
 		}
+		e.repeated = false
 		if !c.Try && !oneStep && len(q.members) > 0 && q.set == 0 && q.find(c.ID) == nil {
 			continue
 		}
@@ -229,9 +234,7 @@ func (e *entering) again(ctx context.Context, q *snapshot) (st driver.Status, do
 	if len(q.members) == 0 && q.set == 0 {
 		return st, false, nil // it has become free
 	}
-	e.slot = s.slot(claimID{c.Name, c.ID, ""}, func(slot string) bool {
-		return slices.ContainsFunc(q.members, func(m member) bool { return strings.HasSuffix(m.key, "/"+slot) })
-	})
+	e.slot = q.slot(c.ID)
 	if err := q.accepts(&c); err != nil {
 		return st, false, err
 	}
@@ -242,7 +245,7 @@ func (e *entering) again(ctx context.Context, q *snapshot) (st driver.Status, do
 		return st, false, nil
 	}
 	// Under a limit that was set, claims are kept with the one they declare.
-	put, m := e.put(sort{c.Kind, q.declared}, false, nil)
+	put, m := e.put(sort{c.Kind, q.declared}, e.slot, false, nil)
 	read := s.keys.ofQueue(c.Name)
 	res, err := s.txn(ctx, []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(s.keys.limit(c.Name)), "=", q.set), absent(m.key), s.keys.since(e.base), s.barred(e.lease),
@@ -271,7 +274,7 @@ func (e *entering) try(ctx context.Context, q *snapshot) (st driver.Status, done
 	var put clientv3.Op
 	var m member
 	if all, _ := q.waiting(); all == 0 {
-		put, m = e.put(sort{c.Kind, declared}, true, nil)
+		put, m = e.put(sort{c.Kind, declared}, e.slot, true, nil)
 	} else {
 		// It gets in before those.
 		if w, err = s.overtakeAll(ctx, q); err != nil {
@@ -281,7 +284,7 @@ func (e *entering) try(ctx context.Context, q *snapshot) (st driver.Status, done
 			return st, false, nil
 		}
 		e.base = w.base
-		put, m = e.put(sort{c.Kind, declared}, true, w)
+		put, m = e.put(sort{c.Kind, declared}, e.slot, true, w)
 	}
 	w.cmps, w.puts = append(w.cmps, absent(m.key), s.barred(e.lease)), append(w.puts, put)
 	q, wrote, err := w.try(ctx)

@@ -95,8 +95,6 @@ func (s *Store) startOver() {
 	clear(s.leases)
 	clear(s.claims)
 	clear(s.tried)
-	clear(s.slots)
-	clear(s.slotOf)
 }
 
 // since holds as long as tokens count from base. It is the value that is

@@ -37,9 +37,7 @@ func (k keys) sorted(name string, of sort) string {
 	return k.queue(name) + string(rune(of.kind)) + strconv.FormatInt(of.limit, 10) + "/"
 }
 
-// claim is the key of a claim. It is not named after the claim's id, which never
-// comes again: etcd remembers each key that there ever was, until it is compacted,
-// and to read a range is to pass by them. See slots.
+// claim is the key of a claim; see slots.
 func (k keys) claim(name string, of sort, slot string) string { return k.sorted(name, of) + slot }
 
 // limit is the key of the limit that SetLimit has put in force; it is greater

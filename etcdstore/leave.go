@@ -78,7 +78,6 @@ func (s *Store) leaveFast(ctx context.Context, id claimID) (left bool, err error
 	if s.claims[id] == t {
 		delete(s.claims, id)
 	}
-	s.vacate(id)
 	return true, nil
 }
 

@@ -183,7 +183,7 @@ func (r *renewal) read() error {
 		switch {
 		case !ref.known || ref.untold:
 			names = append(names, ref.Name)
-		case ref.status.State != driver.Holding || ref.mail > ref.revision || ref.foreign:
+		case ref.status.State != driver.Holding || ref.mail > ref.revision:
 			peeks = append(peeks, ref)
 		default:
 			rest = append(rest, ref)

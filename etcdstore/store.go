@@ -40,8 +40,6 @@ type Store struct {
 	leases map[int64]*lease // in use for new claims, by TTL in seconds
 	claims map[claimID]*tracked
 	tried  map[claimID]*attempt
-	slots  map[slot]claimID // who uses them
-	slotOf map[claimID]slot
 	due    time.Time     // when the reaper looks again; zero if it has no need to
 	alarm  chan struct{} // tells it that due is earlier now
 }
@@ -77,8 +75,6 @@ func newStore(client *clientv3.Client, disconnect func() error, o *Options) (*St
 		leases: make(map[int64]*lease),
 		claims: make(map[claimID]*tracked),
 		tried:  make(map[claimID]*attempt),
-		slots:  make(map[slot]claimID),
-		slotOf: make(map[claimID]slot),
 		alarm:  make(chan struct{}, 1),
 	}
 	if o != nil && o.Prefix != "" {

@@ -14,11 +14,8 @@ import (
 // tracked is a claim that is on one of the store's own leases, as far as is
 // known. Guarded by the store's mutex.
 type tracked struct {
-	key    string
-	create int64
-	// foreign: another store entered it, which may delete it again without
-	// putting mail about that, so it is read with each renewal.
-	foreign bool
+	key     string
+	create  int64
 	lease   *lease
 	expires time.Time // when its own TTL is over
 	// ending: that is so, and it is being deleted; see bury.
@@ -46,7 +43,7 @@ func (s *Store) track(q *snapshot, m *member, l *lease, from time.Time, ttl time
 	id := m.id(q.name)
 	t := s.claims[id]
 	if t == nil || t.key != m.key || t.create != m.create {
-		t = &tracked{key: m.key, create: m.create, foreign: !s.slotted(m.key)}
+		t = &tracked{key: m.key, create: m.create}
 		if s.heard > q.revision {
 			t.mail = s.heard // there may have been news, when nobody knew of the claim
 		}
@@ -125,7 +122,6 @@ func (s *Store) forget(id claimID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.claims, id)
-	s.vacate(id)
 }
 
 // known answers a copy of what is known about a claim.
@@ -298,7 +294,6 @@ func (s *Store) buryPart(ctx context.Context, part []burial) error {
 			if s.claims[b.id] == b.t {
 				delete(s.claims, b.id)
 			}
-			s.vacate(b.id)
 		}
 		s.mu.Unlock()
 		part = changed

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	"github.com/pawl-go/pawl/driver"
@@ -64,5 +65,28 @@ func TestEtcdWaitingIsNotReadToEachOther(t *testing.T) {
 		if st, err := storetest.Renew(await.Context(t), stores[n-1], claims[n-1]); err != nil || st.Ahead != n-3 {
 			t.Errorf("limit %d: the last one after the first has left: %+v, %v", limit, st, err)
 		}
+	}
+}
+
+// Processes that come for one lock and end leave no more keys to pass by than there
+// are places, however many they are.
+func TestEtcdProcessesShareKeys(t *testing.T) {
+	e := servers.RunEtcd(t, servers.EtcdOptions{})
+	raw := dialEtcd(t, e.Addr())
+	keys := make(map[string]bool)
+	for range 20 {
+		s := etcdStore(t, raw)
+		c := storetest.Mutex("cron", time.Minute)
+		storetest.Enter(t, s, c, driver.Holding)
+		res, err := raw.Get(t.Context(), "pawl/q/cron/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err != nil || len(res.Kvs) != 1 {
+			t.Fatal(res, err)
+		}
+		keys[string(res.Kvs[0].Key)] = true
+		storetest.Leave(t, s, c)
+		s.Close()
+	}
+	if len(keys) != 1 {
+		t.Errorf("20 processes that held a lock one after the other have left %d keys in etcd's memory", len(keys))
 	}
 }

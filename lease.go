@@ -179,10 +179,10 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := l.Err(); err != nil {
 		return fmt.Errorf("extend: %w", err)
 	}
-	return l.t.extend(ctx, ttl)
+	return l.t.extend(ctx, ttl, false)
 }
 
-func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
+func (t *tenure) extend(ctx context.Context, ttl time.Duration, handOver bool) error {
 	cl, co := t.cl, t.cl.co
 	co.mu.Lock()
 	if t.err != nil {
@@ -194,6 +194,7 @@ func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
 		co.plan() // the claim will not be passed on
 	}
 	r := cl.ref()
+	r.HandOver = handOver
 	co.mu.Unlock()
 	whole, cancel := co.core.answer.bound(ctx, min(r.TTL, max(0, time.Until(t.cl.until()))))
 	defer cancel()
@@ -234,10 +235,19 @@ func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
 // Other errors are those of [Lease.Extend], and that the engine has not answered
 // a Downgrade or TryUpgrade of the lease yet: try again, or unlock.
 func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
-	if err := l.Extend(ctx, 0); err != nil {
+	t, co := l.t, l.t.cl.co
+	co.mu.Lock()
+	err = l.cannotHandOver()
+	co.mu.Unlock()
+	if err != nil {
+		return "", err
+	}
+	if err := l.Err(); err != nil {
 		return "", fmt.Errorf("hand over: %w", err)
 	}
-	t, co := l.t, l.t.cl.co
+	if err := t.extend(ctx, 0, true); err != nil {
+		return "", fmt.Errorf("hand over: %w", err)
+	}
 	defer func() {
 		if err == nil {
 			t.contexts.end(ErrReleased)
@@ -245,21 +255,34 @@ func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 	}()
 	co.mu.Lock()
 	defer co.mu.Unlock()
-	switch {
-	case t.err != nil:
-		return "", fmt.Errorf("hand over: %w", t.err)
-	case t.leases > 1:
-		return "", fmt.Errorf("hand over %q: %w: it was re-entered, %d leases hold it", co.key.name, ErrInvalid, t.leases)
-	case t.cl.resizing: // its token and units are not certain: it could not be adopted
-		return "", fmt.Errorf("hand over %q: %w", co.key.name, errUnsettled)
-	case !t.only():
-		return "", fmt.Errorf("hand over %q: %w: other readers of this process share its claim", co.key.name, ErrInvalid)
-	case l.released.Swap(true):
+	if err := l.cannotHandOver(); err != nil {
+		return "", err
+	}
+	if l.released.Swap(true) {
 		return "", l.releasedErr()
 	}
 	co.tell(t.opts, Event{Kind: Released, Claim: t.cl.id, Token: t.token.Load(), Held: time.Since(t.acquired)})
 	co.dismiss(t.cl, ErrReleased)
 	return t.claim(), nil
+}
+
+// cannotHandOver returns why the lease cannot be handed over. The cohort is
+// locked.
+func (l *Lease) cannotHandOver() error {
+	t, name := l.t, l.t.cl.co.key.name
+	switch {
+	case t.err != nil:
+		return fmt.Errorf("hand over: %w", t.err)
+	case l.released.Load():
+		return l.releasedErr()
+	case t.leases > 1:
+		return fmt.Errorf("hand over %q: %w: it was re-entered, %d leases hold it", name, ErrInvalid, t.leases)
+	case t.cl.resizing: // its token and units are not certain: it could not be adopted
+		return fmt.Errorf("hand over %q: %w", name, errUnsettled)
+	case !t.only():
+		return fmt.Errorf("hand over %q: %w: other readers of this process share its claim", name, ErrInvalid)
+	}
+	return nil
 }
 
 // Unlock releases the lease and answers whether it held to this moment: nil,

@@ -217,6 +217,10 @@ type Ref struct {
 	// the claim's spare tokens counts as the last of those.
 	Used   int64
 	Linger time.Duration // Leave: how long the name stays taken
+	// HandOver, of a Renew: the owner gives the claim up for another to adopt.
+	// Where claims end with their client, this one does not from now on: it stays
+	// for its TTL.
+	HandOver bool
 }
 
 // Adoption asks for a claim of another owner.

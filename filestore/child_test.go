@@ -53,6 +53,8 @@ func play(role string, args []string) error {
 		return playCount(s, args[1], args[2])
 	case "crowd":
 		return playCrowd(s, args[1], args[2])
+	case "handover":
+		return playHandOver(s, args[1])
 	case "all":
 		return playAll(s)
 	}

@@ -257,7 +257,16 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, of []int, report fun
 		err = s.change(ctx, "renew", name, func(q *queue.Queue, o *queue.Op) {
 			for k, i := range sound {
 				r := &rs[i]
+				// A claim that was handed over is no session's until it is adopted,
+				// whatever its former owner had under way.
+				o.Session = s.id
+				if c := q.Find(r.ID); c != nil && c.Session == "" {
+					o.Session = ""
+				}
 				state := o.Renew(q, *r)
+				if r.HandOver && state == driver.Holding {
+					q.Find(r.ID).Session = ""
+				}
 				sts[k] = q.Status(r.ID, state, o.Now, sent, r.TTL)
 			}
 		})

@@ -5,21 +5,23 @@
 //
 // All processes of the machine that open the same folder exclude each other.
 // The folder must be on a local file system, belong to the user who opens it,
-// and be writable by nobody else; Open makes it if it is not there. It should
-// not be where old files are cleaned away, such as /tmp.
+// and be writable by nobody else; Open makes it if it is not there, but none above
+// it. It should not be where old files are cleaned away, such as /tmp.
 //
 // A process that is killed releases what it held: the operating system says
 // that it is gone, and those who wait learn of it within 200 ms. A claim that
-// lingers (see driver.Store.Leave) stays until it runs out. Closing a Store
+// lingers (see driver.Store.Leave), or was handed over and not adopted yet, stays
+// until it runs out. Closing a Store
 // ends its claims in the same way.
 //
 // # What lies in the folder
 //
 //	clock                        the folder's clock (see below)
 //	swept                        touched when somebody cleaned up
-//	queues/1f/orders%2f42.json   the queue of the name orders/42
+//	queues/1f/orders%2f42.queue  the queue of the name orders/42
+//	queues/1f/lock               what the files beside it are locked by
 //	records/03/config.json       the record of that name
-//	sessions/ID/session.json     who has the folder open; locked while it is
+//	sessions/ID/session.json     a client with claims; locked while it has the folder open
 //	sessions/ID/mail/            hints to that process: look at this claim
 //
 // The files can be read at any time, and must not be edited while anybody uses
@@ -36,7 +38,12 @@
 // driver.Store.SetLimit).
 //
 // A process that is stopped (SIGSTOP) in the few microseconds in which it
-// changes a file holds up the names that share a part of the folder with that
-// file, until it is continued or killed; calls of others end with their
-// context meanwhile.
+// changes a file holds up that file's name, and no other, until it is continued
+// or killed; calls of others for that name end with their context meanwhile.
+//
+// # Looking, and full disks
+//
+// Inspect, List and Load write nothing, so they work where nothing can be
+// written. On a full disk nobody new comes in where a file must grow, and those
+// who hold go on: a renewal needs no room.
 package filestore

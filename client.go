@@ -105,7 +105,7 @@ func (c *Client) Release(ctx context.Context, name string) ([]driver.Entry, erro
 	if len(removed) > 0 || err != nil {
 		by := c.core.owner
 		by.Label = c.opts.Label
-		c.core.tell(&c.opts, Event{Kind: Removed, Name: name, Removed: removed, By: by, Err: err})
+		c.core.tell(&c.opts, Event{Kind: Removed, Context: ctx, Name: name, Removed: removed, By: by, Err: err})
 	}
 	return removed, err
 }

@@ -49,6 +49,7 @@ type cohort struct {
 // waiter is a goroutine in acquire.
 type waiter struct {
 	opts   *Options
+	ctx    context.Context // for the Observer
 	asked  time.Time
 	try    bool          // goes as soon as it would have to wait
 	at     *list.Element // nil once it is served
@@ -75,7 +76,7 @@ const (
 )
 
 func (co *cohort) acquire(ctx context.Context, opts *Options, try bool) (*tenure, error) {
-	w := &waiter{opts: opts, asked: time.Now(), try: try}
+	w := &waiter{opts: opts, ctx: ctx, asked: time.Now(), try: try}
 	cl, err := co.enlist(w)
 	if err != nil {
 		return nil, err
@@ -107,6 +108,9 @@ func (co *cohort) enlist(w *waiter) (first *claim, err error) {
 	default:
 		co.plan()
 		co.hasten() // a pause that others want is none of this one's
+		if w.at != nil && w.opts.Observer != nil {
+			co.tell(w.opts, Event{Kind: Waiting, Context: w.ctx, Local: true, Ahead: co.waiters.Len() - 1, Blocker: co.holder()})
+		}
 	}
 	return nil, nil
 }
@@ -169,8 +173,13 @@ func (co *cohort) outcome(ctx context.Context, w *waiter) (t *tenure, left <-cha
 func (co *cohort) serve(w *waiter, t *tenure, err error) {
 	co.waiters.Remove(w.at)
 	w.at, w.tenure, w.err = nil, t, err
-	if t != nil {
-		co.tell(w.opts, Event{Kind: Acquired, Claim: t.cl.id, Token: t.token.Load(), Waited: t.acquired.Sub(w.asked)})
+	switch {
+	case w.opts.Observer == nil:
+	case t != nil:
+		t.ctx = w.ctx
+		co.tell(w.opts, Event{Kind: Acquired, Context: w.ctx, Claim: t.cl.id, Token: t.token.Load(), Waited: t.acquired.Sub(w.asked)})
+	case !w.single:
+		co.tell(w.opts, Event{Kind: GaveUp, Context: w.ctx, Waited: time.Since(w.asked), Blocker: blockerOf(err), Err: err})
 	}
 	if w.ready != nil {
 		close(w.ready)
@@ -211,7 +220,8 @@ func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenur
 	default:
 		cl.renewedAt(sent, slept, st)
 		t := co.grant(cl, opts, st)
-		co.tell(opts, Event{Kind: Acquired, Claim: cl.id, Token: st.Token, Waited: t.acquired.Sub(asked)})
+		t.ctx = ctx
+		co.tell(opts, Event{Kind: Acquired, Context: ctx, Claim: cl.id, Token: st.Token, Waited: t.acquired.Sub(asked)})
 		return t, nil
 	}
 	co.drop(cl)
@@ -483,7 +493,7 @@ func (co *cohort) close() (leave []func(context.Context) error) {
 		case cl.state == holding:
 			now, token := time.Now(), cl.tenure.token.Load()
 			for t := cl.tenure; t != nil; t = t.next {
-				co.tell(t.opts, Event{Kind: Released, Claim: cl.id, Token: token, Held: now.Sub(t.acquired), Err: ErrClosed})
+				co.tell(t.opts, Event{Kind: Released, Context: t.ctx, Claim: cl.id, Token: token, Held: now.Sub(t.acquired), Err: ErrClosed})
 			}
 			co.dismiss(cl, fmt.Errorf("lock %q: %w", co.key.name, ErrClosed))
 			leave = append(leave, func(ctx context.Context) error {

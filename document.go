@@ -258,7 +258,7 @@ func (e *effort) failed(ctx context.Context, err error) error {
 	e.failures++
 	e.trouble = err
 	o := &e.client.opts
-	e.client.core.tell(o, Event{Kind: Retrying, Name: e.name, Attempt: e.failures, Err: err})
+	e.client.core.tell(o, Event{Kind: Retrying, Context: ctx, Name: e.name, Attempt: e.failures, Err: err})
 	pause, ok := o.Backoff(e.failures, err)
 	if !ok {
 		return fmt.Errorf("%s: gave up after %d attempts: %w", e.what, e.failures, err)

@@ -80,6 +80,17 @@ func (e *HeldError) Error() string {
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
+// blockerOf is the holder that err names, or nil.
+func blockerOf(err error) *driver.Entry {
+	if h, ok := errors.AsType[*HeldError](err); ok {
+		return h.Holder
+	}
+	if w, ok := errors.AsType[*WaitError](err); ok {
+		return w.Holder
+	}
+	return nil
+}
+
 // holds says who holds, and for how long.
 func holds(e *driver.Entry) string {
 	return fmt.Sprintf("%s for %v", describe(e), e.Held.Round(time.Millisecond))

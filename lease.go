@@ -28,6 +28,8 @@ type tenure struct {
 	leases   int   // not yet unlocked
 	err      error // why it is over; nil while it holds
 
+	ctx context.Context // of the call that took it, for an Observer; nil without one
+
 	maxHoldEnds time.Time // zero: never
 	ended       time.Time // its deadline, once it is over
 
@@ -261,7 +263,7 @@ func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 	if l.released.Swap(true) {
 		return "", l.releasedErr()
 	}
-	co.tell(t.opts, Event{Kind: Released, Claim: t.cl.id, Token: t.token.Load(), Held: time.Since(t.acquired)})
+	co.tell(t.opts, Event{Kind: Released, Context: ctx, Claim: t.cl.id, Token: t.token.Load(), Held: time.Since(t.acquired)})
 	co.dismiss(t.cl, ErrReleased)
 	return t.claim(), nil
 }
@@ -308,7 +310,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		return t.err
 	}
 	token := t.token.Load()
-	co.tell(t.opts, Event{Kind: Released, Claim: cl.id, Token: token, Held: now.Sub(t.acquired)})
+	co.tell(t.opts, Event{Kind: Released, Context: ctx, Claim: cl.id, Token: token, Held: now.Sub(t.acquired)})
 	linger := cl.linger(now)
 	if cl.part(t, ErrReleased) || linger == 0 && co.pass(t, now) {
 		co.mu.Unlock()
@@ -325,7 +327,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if err != nil || cl.unanswered {
 		co.mu.Lock()
 		if err != nil {
-			co.tell(t.opts, Event{Kind: Retrying, Claim: cl.id, Token: token, Attempt: 1, Err: err})
+			co.tell(t.opts, Event{Kind: Retrying, Context: t.ctx, Claim: cl.id, Token: token, Attempt: 1, Err: err})
 		}
 		cl.leaveSoon(token, linger)
 		co.mu.Unlock()
@@ -426,7 +428,7 @@ func (t *tenure) lostErr(why error) error {
 }
 
 func (t *tenure) tellLost(err error) {
-	t.cl.co.tell(t.opts, Event{Kind: Lost, Claim: t.cl.id, Token: t.token.Load(), Held: time.Since(t.acquired), Err: err})
+	t.cl.co.tell(t.opts, Event{Kind: Lost, Context: t.ctx, Claim: t.cl.id, Token: t.token.Load(), Held: time.Since(t.acquired), Err: err})
 }
 
 // tellLost runs f, which tells holders that the claim was lost, in a goroutine of

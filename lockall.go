@@ -168,7 +168,13 @@ func (g *gathering) wait() error {
 func (g *gathering) try() error {
 	g.trying = true
 	if g.store != nil {
+		asked := time.Now()
 		if _, err := g.enterAll(g.keys); err != nil {
+			e := Event{Kind: GaveUp, Context: g.ctx, Name: g.keys[0].name, Waited: time.Since(asked), Blocker: blockerOf(err), Err: err}
+			if h, ok := errors.AsType[*HeldError](err); ok {
+				e.Name = h.Name
+			}
+			g.client.core.tell(g.opts, e)
 			return err
 		}
 	}
@@ -255,7 +261,7 @@ func (g *gathering) enlist(keys []cohortKey) (entries []entry, err error) {
 	asked := time.Now()
 	for _, key := range keys {
 		key.own = driver.NewID()
-		e := entry{w: &waiter{opts: g.opts, asked: asked, try: true, single: true}}
+		e := entry{w: &waiter{opts: g.opts, ctx: g.ctx, asked: asked, try: true, single: true}}
 		if e.co, err = g.client.core.cohort(key); err != nil {
 			return entries, err
 		}

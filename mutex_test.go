@@ -334,7 +334,7 @@ func TestWaitError(t *testing.T) {
 		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if got := strings.Join(kinds, " "); got != "waiting retrying waiting retrying" {
+		if got := strings.Join(kinds, " "); got != "waiting gave up waiting retrying waiting retrying gave up" {
 			t.Errorf("observed: %s", got)
 		}
 		unlock(t, l)

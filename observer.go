@@ -1,6 +1,7 @@
 package pawl
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -19,7 +20,8 @@ type EventKind uint8
 const (
 	// Waiting: the claim stands in the engine's queue. Ahead and Blocker say
 	// where and behind whom; told again when Ahead changes, and when the engine
-	// answers again after Retrying.
+	// answers again after Retrying. With Local it waits for others of this
+	// process first, and Ahead counts those.
 	Waiting EventKind = iota
 	// Acquired: a lease was granted, after Waited.
 	Acquired
@@ -35,24 +37,32 @@ const (
 	// as Lost. Removed says who they were, By who called. With Err the engine did
 	// not answer, and may have removed them or not.
 	Removed
+	// GaveUp: a call that was to take a lock ended without it, after Waited: its
+	// context ended, somebody was in the way of one that only tries (Blocker), or
+	// the engine refused. Err is what the caller was told.
+	GaveUp
 )
 
 func (k EventKind) String() string {
-	return [...]string{"waiting", "acquired", "released", "lost", "retrying", "removed"}[k]
+	return [...]string{"waiting", "acquired", "released", "lost", "retrying", "removed", "gave up"}[k]
 }
 
 // Event is one thing that happened to one lock.
 type Event struct {
-	Kind    EventKind
+	Kind EventKind
+	// Context is that of the call that took the lock or is to take it, or that
+	// released it, for the values in it: it may have ended. It is never nil.
+	Context context.Context
 	Name    string
 	Claim   string        // id of the claim
 	Token   int64         // of the lease, if there is one
-	Waited  time.Duration // Acquired: since Lock was called
+	Waited  time.Duration // Acquired, GaveUp: since Lock was called
 	Held    time.Duration // Released, Lost: since the grant
 	Ahead   int           // Waiting: claims that wait in front of this one
-	Blocker *driver.Entry // Waiting: a holder in the way, if known
+	Local   bool          // Waiting: in this process
+	Blocker *driver.Entry // Waiting, GaveUp: a holder in the way, if known
 	Attempt int           // Retrying
-	Err     error         // Released, Lost, Retrying, Removed
+	Err     error         // Released, Lost, Retrying, Removed, GaveUp
 
 	Removed []driver.Entry // Removed: the holders until then
 	By      driver.Owner   // Removed: this client
@@ -76,6 +86,9 @@ func (c *core) tell(o *Options, e Event) {
 // note is apart from tell, which costs nothing so where nobody observes: the
 // event moves to the heap.
 func (c *core) note(observer Observer, e Event) {
+	if e.Context == nil {
+		e.Context = context.Background()
+	}
 	c.eventMu.Lock()
 	defer c.eventMu.Unlock()
 	c.events = append(c.events, func() { observer(e) })

@@ -128,7 +128,7 @@ func (cl *claim) queued(st driver.Status) {
 		co.core.rival(co)
 	}
 	if w := co.front(); w != nil && (cl.state == entering || st.Ahead != cl.ahead || co.engine != nil) {
-		co.tell(w.opts, Event{Kind: Waiting, Claim: cl.id, Ahead: st.Ahead, Blocker: st.Blocker})
+		co.tell(w.opts, Event{Kind: Waiting, Context: w.ctx, Claim: cl.id, Ahead: st.Ahead, Blocker: st.Blocker})
 	}
 	co.engine = nil
 	cl.state, cl.ahead, cl.blocker, cl.blocked = waiting, st.Ahead, st.Blocker, time.Now()
@@ -169,7 +169,7 @@ func (cl *claim) stumble(err error) (pause time.Duration) {
 			co.consult(w, w.failures, err)
 		}
 		if i == 0 {
-			co.tell(w.opts, Event{Kind: Retrying, Claim: cl.id, Attempt: w.failures, Err: err})
+			co.tell(w.opts, Event{Kind: Retrying, Context: w.ctx, Claim: cl.id, Attempt: w.failures, Err: err})
 		}
 	}
 	co.trim()
@@ -284,7 +284,7 @@ func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, 
 			co.engine, cl.trouble = err, err
 			cl.rouse()
 		} else {
-			co.tell(cl.tenure.opts, Event{Kind: Retrying, Claim: cl.id, Token: cl.tenure.token.Load(), Attempt: cl.failures, Err: err})
+			co.tell(cl.tenure.opts, Event{Kind: Retrying, Context: cl.tenure.ctx, Claim: cl.id, Token: cl.tenure.token.Load(), Attempt: cl.failures, Err: err})
 		}
 		cl.hurried = cl.hurried || cl.fresh
 		cl.renewAt = time.Now().Add(min(max(cl.span()/30, 5*time.Millisecond), time.Second))

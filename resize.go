@@ -172,7 +172,7 @@ func (cl *claim) resize(ctx context.Context, units int64) (used int64, st driver
 		}
 		co.mu.Lock()
 		if again = again && cl.state == holding; again {
-			co.tell(cl.tenure.opts, Event{Kind: Retrying, Claim: cl.id, Token: cl.tenure.token.Load(), Attempt: attempt, Err: err})
+			co.tell(cl.tenure.opts, Event{Kind: Retrying, Context: cl.tenure.ctx, Claim: cl.id, Token: cl.tenure.token.Load(), Attempt: attempt, Err: err})
 		}
 		co.mu.Unlock()
 		if !again {

@@ -98,10 +98,10 @@ func (s *Store) remove(ctx context.Context, q *snapshot, r driver.Ref) (was driv
 	}
 	// What the queue is in the moment before tells whether it held.
 	then := []clientv3.Op{s.keys.ofQueue(r.Name)}
+	var lease clientv3.LeaseID // that a lingering claim has for itself
 	switch {
 	case r.Linger > 0 && m.state == driver.Holding:
-		l, err := s.newLease(ctx, seconds(r.Linger))
-		if err != nil {
+		if lease, err = s.newLease(ctx, seconds(r.Linger)); err != nil {
 			return m.state, false, err
 		}
 		c := m.claim
@@ -109,7 +109,7 @@ func (s *Store) remove(ctx context.Context, q *snapshot, r driver.Ref) (was driv
 		if used := m.spoken(r.Used); used > m.token {
 			c.Used = used
 		}
-		then = append(then, clientv3.OpPut(m.key, c.encode(), clientv3.WithLease(l)))
+		then = append(then, clientv3.OpPut(m.key, c.encode(), clientv3.WithLease(lease)))
 	case m.Store == s.id:
 		then = append(then, s.removal(m.key)...)
 	default:
@@ -119,8 +119,12 @@ func (s *Store) remove(ctx context.Context, q *snapshot, r driver.Ref) (was driv
 		then = append(then, clientv3.OpPut(s.keys.mail(m.Store, m.key), check+m.ID, clientv3.WithLease(m.lease)))
 	}
 	res, err := s.txn(ctx, []clientv3.Cmp{m.same()}, then, nil)
-	if err != nil || !res.Succeeded {
+	if err != nil {
 		return driver.Gone, false, err
+	}
+	if !res.Succeeded {
+		s.revoke(ctx, lease) // nothing came to be on it
+		return driver.Gone, false, nil
 	}
 	s.forget(idOf(&r))
 	before, err := s.snapshot(r.Name, res.Responses[0].GetResponseRange().Kvs, res.Header.Revision)
@@ -162,13 +166,16 @@ func (s *Store) breakUp(ctx context.Context, name string) (broken []driver.Entry
 	for {
 		var ops []clientv3.Op
 		var entries []driver.Entry
+		var alone []clientv3.LeaseID // of those that linger, each for itself; else 0
 		for i := range q.members {
 			m := &q.members[i]
 			if holders[m.ID] != m.create || len(ops) == chunk {
 				continue
 			}
 			then := []clientv3.Op{clientv3.OpDelete(m.key)}
-			if !m.Lingering {
+			if alone = append(alone, 0); m.Lingering {
+				alone[len(alone)-1] = m.lease
+			} else {
 				then = append(then, clientv3.OpPut(s.keys.mail(m.Store, m.key), check+m.ID, clientv3.WithLease(m.lease)))
 			}
 			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{m.same()}, then, nil))
@@ -185,6 +192,7 @@ func (s *Store) breakUp(ctx context.Context, name string) (broken []driver.Entry
 			if op.GetResponseTxn().Succeeded {
 				broken = append(broken, entries[i])
 				delete(holders, entries[i].ID)
+				s.revoke(ctx, alone[i])
 			}
 		}
 		// Others may have changed meanwhile.

@@ -159,8 +159,8 @@ func (s *Store) swap(ctx context.Context, r driver.Record) (driver.Record, error
 	}
 }
 
-// revoke ends the lease of a record that is not on it any more. If that does not
-// succeed the lease ends by itself.
+// revoke ends a lease that nothing is on any more: that of a record, or of a claim
+// that lingered. If that does not succeed the lease ends by itself.
 func (s *Store) revoke(ctx context.Context, id clientv3.LeaseID) {
 	if id == 0 {
 		return

@@ -15,7 +15,19 @@ const DefaultTTL = 15 * time.Second
 type Options struct {
 	// TTL is how long the engine keeps a claim that is not renewed: what a
 	// crashed holder costs the others at the most. From 100 ms to 7 days;
-	// default 15 s.
+	// default 15 s. Engines round it up: to a microsecond, but etcd to a second,
+	// and 2 s at least, ZooKeeper by up to a quarter, and 1.6 s at least.
+	//
+	// It also bounds how long an outage of the engine a holder survives. Leases
+	// are renewed every TTL/3, and last for 0.99 TTL - 2 ms. After a failure a
+	// renewal is sent again after TTL/30, or 1 s if that is less; one that goes
+	// without an answer is given up after TTL/4, or 10 s. So for certain a holder
+	// survives
+	//
+	//	0.99 TTL - 2 ms - TTL/3 - TTL/30         if requests fail at once: 9.3 s of 15 s
+	//	0.99 TTL - 2 ms - TTL/3 - TTL/30 - TTL/4 if they go unanswered: 5.5 s of 15 s
+	//
+	// less the time that the engine needs for an answer.
 	TTL time.Duration
 
 	// NoRenewal makes plain leases, which end TTL after their grant unless

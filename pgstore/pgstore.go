@@ -14,7 +14,11 @@
 // must not be off, for the role and the database neither.
 //
 // A Store uses one connection per call that is under way, for some two round
-// trips, and none while a call waits; besides, one to listen.
+// trips, and none while a call waits; besides, one to listen. It begins no
+// transaction, so nothing stays locked when a client's machine is gone, unless it
+// goes between the last two packets of a statement: for that case, and for locks
+// that somebody else has forgotten, package pgx sets tcp_keepalives_idle and its
+// like, and lock_timeout, to some seconds. For a database of your own, do the same.
 //
 // # Poolers
 //

@@ -369,7 +369,7 @@ func TestSQLMeanwhile(t *testing.T) {
 				storetest.Leave(t, s, sc.claims["whole"])
 			}
 			now := time.Now().UnixMicro()
-			text, err := json.Marshal(&queue.Queue{Limit: 3, Claims: []queue.Claim{
+			text, err := json.Marshal(&queue.Queue{Kind: driver.KindSemaphore, Limit: 3, Claims: []queue.Claim{
 				{ID: sc.claims["y"].ID, Units: 3, Arrived: now, Granted: now, Token: now, Alone: true, Expires: now + time.Hour.Microseconds()},
 			}})
 			if err != nil {

@@ -356,7 +356,7 @@ func TestSQLSweeps(t *testing.T) {
 			for i := range claims {
 				claims[i].ID, claims[i].Units = fmt.Sprintf("abandoned-%d", i), 1
 			}
-			text, err := json.Marshal(&queue.Queue{Limit: 1, Claims: claims})
+			text, err := json.Marshal(&queue.Queue{Kind: driver.KindMutex, Limit: 1, Claims: claims})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -28,24 +28,39 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 		}
 		good = append(good, i)
 	}
-	if len(good) <= batch {
-		s.renew(ctx, rs, good, report)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots, singles := make(chan struct{}, batches), make(chan struct{}, alone)
+	single := func(i int) {
+		wg.Go(func() {
+			singles <- struct{}{}
+			defer func() { <-singles }()
+			sent := time.Now()
+			st, err := call(ctx, s, func(w *work) (driver.Status, error) {
+				if len(good) > 1 {
+					w.tries = aloneTries
+				}
+				return w.renewOne(&rs[i], sent)
+			})
+			s.renewed(rs, i, renewal{st, err}, report)
+		})
+	}
+	if len(good) == 1 {
+		single(good[0])
 		return
 	}
 	// Batches of different rows, in order of their names, do not meet.
 	slices.SortStableFunc(good, func(a, b int) int { return cmp.Compare(rs[a].Name, rs[b].Name) })
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, batches)
-	for len(good) > 0 {
-		part := good[:min(batch, len(good))]
-		good = good[len(part):]
+	for part := range slices.Chunk(good, batch) {
 		slots <- struct{}{}
 		wg.Go(func() {
-			s.renew(ctx, rs, part, report)
+			rest := s.renewTogether(ctx, rs, part, report)
 			<-slots
+			for _, i := range rest {
+				single(i)
+			}
 		})
 	}
-	wg.Wait()
 }
 
 // again tells whether an error is one that call deals with.
@@ -69,60 +84,42 @@ const (
 	aloneTries = 2
 )
 
-// renew renews those claims: those whose rows nobody else changes or has locked
-// meanwhile together, and reports them; then the others, each by itself.
+// renewed reports what became of a claim.
+func (s *Store) renewed(rs []driver.Ref, i int, r renewal, report func(int, driver.Status, error)) {
+	if r.err != nil {
+		report(i, driver.Status{}, s.failed("renew", rs[i].Name, r.err))
+	} else {
+		report(i, r.st, nil)
+	}
+}
+
+// renewTogether renews those claims whose rows nobody else changes or has locked
+// meanwhile, and reports them. It returns the others.
 //
 // Invariant: what is wrong with one row (unreadable, too large, locked) is told of
 // its claims alone, and nobody else's are told later for it.
-func (s *Store) renew(ctx context.Context, rs []driver.Ref, part []int, report func(int, driver.Status, error)) {
-	tell := func(i int, r renewal) {
-		if r.err != nil {
-			report(i, driver.Status{}, s.failed("renew", rs[i].Name, r.err))
-		} else {
-			report(i, r.st, nil)
+func (s *Store) renewTogether(ctx context.Context, rs []driver.Ref, part []int, report func(int, driver.Status, error)) (rest []int) {
+	refs := make([]driver.Ref, len(part))
+	for k, i := range part {
+		refs[k] = rs[i]
+	}
+	sent := time.Now()
+	out, err := call(ctx, s, func(w *work) ([]*renewal, error) { return w.renewAll(refs, sent) })
+	for k, i := range part {
+		switch {
+		case err != nil:
+			s.renewed(rs, i, renewal{err: err}, report)
+		case out[k] == nil:
+			rest = append(rest, i)
+		default:
+			s.renewed(rs, i, *out[k], report)
 		}
 	}
-	rest := part
-	if len(part) > 1 {
-		refs := make([]driver.Ref, len(part))
-		for k, i := range part {
-			refs[k] = rs[i]
-		}
-		sent := time.Now()
-		out, err := call(ctx, s, func(w *work) ([]*renewal, error) { return w.renewAll(refs, sent) })
-		rest = nil
-		for k, i := range part {
-			switch {
-			case err != nil:
-				tell(i, renewal{err: err})
-			case out[k] == nil:
-				rest = append(rest, i)
-			default:
-				tell(i, *out[k])
-			}
-		}
-	}
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, alone)
-	for _, i := range rest {
-		slots <- struct{}{}
-		wg.Go(func() {
-			sent := time.Now()
-			st, err := call(ctx, s, func(w *work) (driver.Status, error) {
-				if len(rest) > alone {
-					w.tries = aloneTries
-				}
-				return w.renewOne(&rs[i], sent)
-			})
-			tell(i, renewal{st, err})
-			<-slots
-		})
-	}
-	wg.Wait()
+	return rest
 }
 
-// renewed is a row and what the rules have made of it.
-type renewed struct {
+// renewedRow is a row and what the rules have made of it.
+type renewedRow struct {
 	next Change
 	q    *queue.Queue
 	out  []renewal // of its claims
@@ -141,7 +138,7 @@ func (w *work) renewAll(refs []driver.Ref, sent time.Time) ([]*renewal, error) {
 		return nil, err
 	}
 	there := make(map[string]bool, len(rows))
-	done := make(map[string]*renewed, len(rows))
+	done := make(map[string]*renewedRow, len(rows))
 	out := make([]*renewal, len(refs))
 	var chs []Change
 	for i := range rows {
@@ -191,7 +188,7 @@ func (w *work) renewAll(refs []driver.Ref, sent time.Time) ([]*renewal, error) {
 
 // renewRow renews claims of one row, and returns what is to be saved; nil if the
 // row is to be done by itself, since others are to be told.
-func (w *work) renewRow(row *Row, refs []driver.Ref, is []int, sent time.Time) (*renewed, error) {
+func (w *work) renewRow(row *Row, refs []driver.Ref, is []int, sent time.Time) (*renewedRow, error) {
 	q, err := row.queue()
 	if err != nil {
 		return nil, err
@@ -210,7 +207,7 @@ func (w *work) renewRow(row *Row, refs []driver.Ref, is []int, sent time.Time) (
 	for k, i := range is {
 		out[k].st = q.Status(refs[i].ID, states[k], o.Now, sent, refs[i].TTL)
 	}
-	r := &renewed{out: out, next: Change{Row: Row{Name: row.Name, Last: q.Last, Asked: row.Asked, Stamp: row.Stamp}, Was: row.Stamp}, q: q}
+	r := &renewedRow{out: out, next: Change{Row: Row{Name: row.Name, Last: q.Last, Asked: row.Asked, Stamp: row.Stamp}, Was: row.Stamp}, q: q}
 	if some {
 		r.next.Stamp = newStamp()
 		r.next.Body, err = body(q)

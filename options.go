@@ -16,7 +16,8 @@ type Options struct {
 	// TTL is how long the engine keeps a claim that is not renewed: what a
 	// crashed holder costs the others at the most. From 100 ms to 7 days;
 	// default 15 s. Engines round it up: to a microsecond, but etcd to a second,
-	// and 2 s at least, ZooKeeper by up to a quarter, and 1.6 s at least.
+	// and 2 s at least, ZooKeeper to a session of 1.5 to 1.9 times the TTL, and
+	// 2.7 s at least, 4 s with its default limits.
 	//
 	// It also bounds how long an outage of the engine a holder survives. Leases
 	// are renewed every TTL/3, and last for 0.99 TTL - 2 ms. After a failure a

@@ -155,27 +155,29 @@ func TestUnlock(t *testing.T) {
 // TestUsedTokensAreTold: the store must know what was used when a claim
 // leaves, or the next token may not be greater.
 func TestUsedTokensAreTold(t *testing.T) {
-	f := &faultstore.Store{Store: memstore.New()}
-	c := newClient(t, f, nil)
-	var highest int64
-	var wg sync.WaitGroup
-	held := lock(t, c.Mutex("x"))
-	for range 8 {
-		wg.Go(func() {
-			l := lock(t, c.Mutex("x"))
-			highest = max(highest, l.Token())
-			unlock(t, l)
-		})
-	}
-	time.Sleep(20 * time.Millisecond)
-	unlock(t, held)
-	wg.Wait()
-	if highest <= held.Token() {
-		t.Fatalf("highest token %d, first %d", highest, held.Token())
-	}
-	if r := f.Leaves[len(f.Leaves)-1]; r.Used != highest {
-		t.Errorf("left with %d, used %d", r.Used, highest)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		f := &faultstore.Store{Store: memstore.New()}
+		c := newClient(t, f, nil)
+		var highest int64
+		var wg sync.WaitGroup
+		held := lock(t, c.Mutex("x"))
+		for range 8 {
+			wg.Go(func() {
+				l := lock(t, c.Mutex("x"))
+				highest = max(highest, l.Token())
+				unlock(t, l)
+			})
+		}
+		time.Sleep(20 * time.Millisecond)
+		unlock(t, held)
+		wg.Wait()
+		if highest <= held.Token() {
+			t.Fatalf("highest token %d, first %d", highest, held.Token())
+		}
+		if r := f.Leaves[len(f.Leaves)-1]; r.Used != highest {
+			t.Errorf("left with %d, used %d", r.Used, highest)
+		}
+	})
 }
 
 func TestMaxHold(t *testing.T) {
@@ -436,28 +438,30 @@ func TestObserver(t *testing.T) {
 // TestManyHeld: held locks cost memory, not goroutines, and are renewed in
 // batches.
 func TestManyHeld(t *testing.T) {
-	const n = 20_000
-	var calls, renewed atomic.Int64
-	store := &counting{Store: memstore.New(), calls: &calls, renewed: &renewed}
-	c := newClient(t, store, &pawl.Options{TTL: 3 * time.Second})
-	var before, after runtime.MemStats
-	for i := range n {
-		if i == 100 { // the client's own goroutines run by now
-			runtime.GC()
-			runtime.ReadMemStats(&before)
+	synctest.Test(t, func(t *testing.T) {
+		const n = 20_000
+		var calls, renewed atomic.Int64
+		store := &counting{Store: memstore.New(), calls: &calls, renewed: &renewed}
+		c := newClient(t, store, &pawl.Options{TTL: 3 * time.Second})
+		var before, after runtime.MemStats
+		for i := range n {
+			if i == 100 { // the client's own goroutines run by now
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+			}
+			lock(t, c.Mutex("lock "+driver.NewID()))
 		}
-		lock(t, c.Mutex("lock "+driver.NewID()))
-	}
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	time.Sleep(2 * time.Second)
-	if g := runtime.NumGoroutine(); g > 50 {
-		t.Errorf("%d goroutines", g)
-	}
-	if calls, renewed := calls.Load(), renewed.Load(); renewed < n || calls > renewed/20 {
-		t.Errorf("%d renewals in %d calls", renewed, calls)
-	}
-	t.Logf("%d bytes per lock, store included; %d renewals in %d calls", (after.HeapAlloc-before.HeapAlloc)/n, renewed.Load(), calls.Load())
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		time.Sleep(2 * time.Second)
+		if g := runtime.NumGoroutine(); g > 50 {
+			t.Errorf("%d goroutines", g)
+		}
+		if calls, renewed := calls.Load(), renewed.Load(); renewed < n || calls > renewed/20 {
+			t.Errorf("%d renewals in %d calls", renewed, calls)
+		}
+		t.Logf("%d bytes per lock, store included; %d renewals in %d calls", (after.HeapAlloc-before.HeapAlloc)/n, renewed.Load(), calls.Load())
+	})
 }
 
 type counting struct {

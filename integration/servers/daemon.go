@@ -96,8 +96,12 @@ func (d *daemon) Stop() {
 	d.signal(syscall.SIGTERM, true)
 }
 
-// Pause stops the server's process: connections stand.
-func (d *daemon) Pause() { d.signal(syscall.SIGSTOP, false) }
+// Pause stops the server's process, and waits until it stands still: connections
+// stay up.
+func (d *daemon) Pause() {
+	d.signal(syscall.SIGSTOP, false)
+	awaitStopped(d.PID())
+}
 
 // Resume lets it go on.
 func (d *daemon) Resume() { d.signal(syscall.SIGCONT, false) }

@@ -2,6 +2,11 @@
 
 package servers
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
 func dieWithParent() *syscall.SysProcAttr { return nil }
+
+func awaitStopped(int) { time.Sleep(100 * time.Millisecond) }

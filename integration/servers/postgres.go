@@ -205,7 +205,15 @@ func (p *Postgres) accepts(pid int) bool {
 }
 
 // Pause stops the server's processes, all of them: the others would go on.
-func (p *Postgres) Pause() { p.all(syscall.SIGSTOP) }
+func (p *Postgres) Pause() {
+	p.all(syscall.SIGSTOP)
+	if pid := p.PID(); pid != 0 {
+		awaitStopped(pid)
+		for _, child := range children(pid) {
+			awaitStopped(child)
+		}
+	}
+}
 
 // Resume lets them go on.
 func (p *Postgres) Resume() { p.all(syscall.SIGCONT) }

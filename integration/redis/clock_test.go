@@ -107,6 +107,36 @@ func TestRedisTokensRiseOverSteps(t *testing.T) {
 	}
 }
 
+// The same for tokens that are drawn by hand-overs.
+func TestRedisTokensOfHandOversRise(t *testing.T) {
+	c := dialRedis(t, servers.RunRedis(t, servers.RedisOptions{}))
+	f := runFakeServer(t, c)
+	pass := func(name string) {
+		t.Helper()
+		next := storetest.Mutex(name, driver.MaxTTL)
+		storetest.Enter(t, f.s, next, driver.Waiting)
+		f.leave(name, 0)
+		st := storetest.Renewed(t, f.s, next)
+		if st.State != driver.Holding || st.Token <= f.last[name] {
+			t.Fatalf("%v, token %d after %d", st.State, st.Token, f.last[name])
+		}
+		f.last[name], f.held[name] = st.Token, next
+	}
+	f.draw("a")
+	f.draw("b")
+	for range 6 {
+		f.set(f.now + 700e3)
+		pass("a")
+		pass("b")
+	}
+	f.leave("a", 0)
+	f.set(f.now + 2e6 + 1)
+	pass("b")
+	f.set(f.now - 3e6)
+	f.draw("a")
+	pass("b")
+}
+
 // While the clock is behind there are no spare tokens, and tokens do not run away
 // from it: once it has caught up all is as before.
 func TestRedisTokensMeetTheClock(t *testing.T) {

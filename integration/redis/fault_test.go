@@ -261,6 +261,8 @@ func TestRedisLeavesNothing(t *testing.T) {
 	storetest.Enter(t, s, w, driver.Waiting)
 	w2 := storetest.Mutex("short", 40*time.Minute)
 	storetest.Enter(t, s, w2, driver.Waiting)
+	brief := storetest.Mutex("long", time.Minute)
+	storetest.Enter(t, s, brief, driver.Waiting)
 	rec := driver.Record{Name: "rec", Value: []byte("v"), TTL: time.Minute}
 	for range 2 { // the second one is deleted
 		var err error
@@ -297,15 +299,15 @@ func TestRedisLeavesNothing(t *testing.T) {
 		return left
 	}
 	k := keys()
-	if len(k) != 5 || k["pawl:{rec}:w"] == 0 {
-		t.Errorf("keys: %v; want two queues, the waiting of one, a record and who waits for it", k)
+	if len(k) != 6 || k["pawl:{rec}:w"] == 0 {
+		t.Errorf("keys: %v; want two queues, the waiting of both, a record and who waits for it", k)
 	}
 	for name, ttl := range map[string]time.Duration{"pawl:{long}": driver.MaxTTL, "pawl:{short}": w2.TTL, "pawl:{short}:q": w2.TTL} {
-		if k[name] > ttl+time.Minute+2*time.Second {
+		if k[name] > ttl+time.Minute+2*time.Second || k[name] < ttl-10*time.Minute {
 			t.Errorf("%s vanishes in %v, its claims live %v", name, k[name], ttl)
 		}
 	}
-	for _, m := range []driver.Claim{long, short, w, w2} {
+	for _, m := range []driver.Claim{long, brief, short, w, w2} {
 		if was, err := s.Leave(ctx, storetest.Ref(m)); err != nil || was == driver.Gone {
 			t.Fatalf("leave: %v, %v", was, err)
 		}

@@ -4,7 +4,7 @@
 -- include head
 -- include entering
 
-local s = redis.call('HGET', KEYS[1], 's')
+local s = call('HGET', KEYS[1], 's')
 if not s and vacant(KEYS[1], 1) then
   occupy(KEYS[1], 1)
   return stamp

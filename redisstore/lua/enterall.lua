@@ -7,7 +7,7 @@
 
 local out, states, free = {}, {}, true
 for i = 1, #KEYS - 1 do
-  states[i] = redis.call('HGET', KEYS[i], 's')
+  states[i] = call('HGET', KEYS[i], 's')
   free = free and not states[i] and vacant(KEYS[i], 8 * i - 7)
 end
 if free then
@@ -47,7 +47,7 @@ if all then
   for i = 1, #KEYS - 1 do
     local c = claims[i]
     if c then
-      load(KEYS[i], c.id, redis.call('HGET', KEYS[i], 's'))
+      load(KEYS[i], c.id, call('HGET', KEYS[i], 's'))
       misfit(c)
       out[i] = done(admit(c))
     end

@@ -3,18 +3,40 @@
 
 -- include head
 
--- It is alone, and has not run out: nobody is left.
-local m = redis.call('HMGET', KEYS[1], 's', ARGV[1])
-if m[1] and m[2] and not ARGV[4] then
-  local last, full = string.match(m[1], '^(%d+) %d+ %l %d+ (%d+) 0 0 %d+ %d+ 0 ')
-  local units, spoke, at, ttl, granted, token, mark = string.match(m[2],
-    '^(%d+) o?a?%- (%d+) (%d+) (%d+) (%d+) (%d+) %d+ %d+ (%S+) ')
+local key, claim, s, mine = KEYS[1], ARGV[1]
+do
+  local m = call('HMGET', key, 's', claim)
+  s, mine = m[1], m[2]
+end
+if s and mine and not ARGV[4] then
+  local last, full, n, d = match(s, '^(%d+) %d+ %l %d+ (%d+) (%d+) 0 %d+ %d+ (%d+) ')
+  local units, spoke, at, ttl, granted, token, mark = match(mine, '^(%d+) o?a?%- (%d+) (%d+) (%d+) (%d+) (%d+) %d+ %d+ (%S+) ')
   if last and units == full and granted ~= '0' and mark == ARGV[2] and now - at < ttl + 0 then
-    last = math.max(last, spoke, math.min(ARGV[3] or 0, token + SPARE))
-    if last <= now then
-      redis.call('DEL', KEYS[1])
-      redis.call('SET', KEYS[1] .. ':t', num(last), 'PX', 2000)
+    local high = math.max(last, spoke, ARGV[3] and math.min(ARGV[3], token + SPARE) or 0)
+    if n == '0' and d == '0' and high <= now then
+      -- It is alone, and has not run out: nobody is left.
+      call('DEL', key)
+      call('SET', key .. ':t', high == token + 0 and token or num(high), 'PX', 2000)
       return 'h'
+    end
+    local x, kind, limit, seq, min = match(s, '^%d+ (%d+) (%l) (%d+) %d+ %d+ 0 (%d+) (%d+) ')
+    if n ~= '0' and full == limit and high < now and now < min + 0 then
+      -- It holds all there is, and so will the first that waits: what the machine
+      -- would do, by the shortest way to the next holder.
+      local top, next = height(call('GET', M)), call('ZRANGE', key .. ':q', 0, 0)[1]
+      local un, born, tail, box = match(next and call('HGET', key, next) or '', '^(%d+) %- %d+ (%d+ %d+) 0 0 (%d+ %d+ %S+ (%S+) .*)$')
+      if un == limit and now + SPARE < top and top - now <= BACK then
+        local heard = n == '1' or redis.pcall('PUBSUB', 'NUMSUB', box)
+        if heard == true or not heard.err and heard[2] + 0 > 0 then
+          n = n - 1
+          call('HDEL', key, claim)
+          call('HSET', key, 's', stamp .. ' ' .. x .. ' ' .. kind .. ' ' .. limit .. ' ' .. full .. ' ' .. n .. ' 0 ' .. seq .. ' ' .. min
+            .. ' ' .. d .. ' ' .. next, next, un .. ' a- 0 ' .. born .. ' ' .. stamp .. ' ' .. stamp .. ' ' .. tail)
+          call('ZREM', key .. ':q', next)
+          redis.pcall('PUBLISH', box, 'g ' .. next .. ' ' .. stamp .. ' ' .. n .. ' 1')
+          return 'h'
+        end
+      end
     end
   end
 end
@@ -23,7 +45,7 @@ end
 -- include frugal
 
 local used, linger, doubt = ARGV[3] or '0', ARGV[4] or '0', ARGV[5] or '0'
-load(KEYS[1], ARGV[1], m[1])
+load(key, claim, s)
 advance()
 local c = find(id)
 if not c then

@@ -11,6 +11,11 @@
 --
 --   s      LAST X KIND LIMIT USED N O SEQ MIN D H
 --   claim  UNITS FLAGS SPOKE AT TTL GRANTED TOKEN SEQ ARRIVED MARK BOX OWNER
+
+-- %d is twice as fast, but right only where a C long has 64 bits.
+local wide = string.format('%d', 2 ^ 52) == '4503599627370496'
+if wide then num = function(v) return string.format('%d', v) end end
+
 local K, Q, id           -- the name at hand, and the caller's claim
 local last               -- as in package queue
 local x                  -- when the keys run out: NEVER while d is not 0

@@ -153,3 +153,59 @@ func BenchmarkCrowd(b *testing.B) {
 		})
 	}
 }
+
+// TestCrowdOfProcesses: many wait for one name, in many processes, and each is
+// served in its turn.
+func TestCrowdOfProcesses(t *testing.T) {
+	processes, each := 16, 10
+	if testing.Short() {
+		processes = 4
+	}
+	c := runCrowd(t, processes, each, 200*time.Millisecond)
+	t.Logf("entered in %v, %d hand-overs, p50 %v, p99 %v", c.entered, c.handovers, c.p50, c.p99)
+}
+
+// TestHandOverWakesTheOneItIsFor: each of a crowd is told of its turn, though
+// none of them looks by itself, and in the order in which they came.
+func TestHandOverWakesTheOneItIsFor(t *testing.T) {
+	dir := t.TempDir()
+	m := thisMachine(t)
+	m.probe = time.Hour
+	stores := []*Store{mustOpenOn(t, dir, m), mustOpenOn(t, dir, m), mustOpenOn(t, dir, m)}
+	first := claim("a")
+	enter(t, stores[0], first, driver.Holding)
+	const n = 300
+	held := make(chan int, n)
+	ctx := soon(t)
+	var work sync.WaitGroup
+	for i := range n {
+		s, c := stores[i%len(stores)], claim("a")
+		enter(t, s, c, driver.Waiting)
+		work.Go(func() {
+			st, err := s.Wait(ctx, ref(c))
+			for err == nil && st.State == driver.Waiting {
+				st, err = s.Wait(ctx, ref(c))
+			}
+			if err != nil || st.State != driver.Holding {
+				t.Errorf("number %d: %v, %v", i, st.State, err)
+				return
+			}
+			held <- i
+			if _, err := s.Leave(ctx, ref(c)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	leave(t, stores[0], first)
+	for want := range n {
+		select {
+		case got := <-held:
+			if got != want {
+				t.Fatalf("number %d had the turn of number %d", got, want)
+			}
+		case <-ctx.Done():
+			t.Fatalf("number %d was not told of its turn", want)
+		}
+	}
+	work.Wait()
+}

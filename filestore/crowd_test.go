@@ -124,6 +124,10 @@ func runCrowd(t testing.TB, processes, each int, during time.Duration) (c crowd)
 				spans = append(spans, [2]int64{held, left})
 			}
 		}
+		if err := <-k.ended; err != nil {
+			t.Error(err)
+		}
+		k.ended <- nil
 	}
 	slices.SortFunc(spans, func(a, b [2]int64) int { return int(a[0] - b[0]) })
 	var took []time.Duration

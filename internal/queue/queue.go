@@ -7,7 +7,6 @@
 package queue
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -341,6 +340,9 @@ func (o *Op) Look(q *Queue) { o.advance(q) }
 
 // advance is R1, and R2 for what R1 has freed.
 func (o *Op) advance(q *Queue) {
+	if len(q.Claims) == 0 || q.NextExpiry() > o.Now {
+		return
+	}
 	n := len(q.Claims)
 	q.Claims = slices.DeleteFunc(q.Claims, func(c Claim) bool {
 		if c.Expires > o.Now {
@@ -423,13 +425,20 @@ func (q *Queue) retire(c *Claim, now int64) {
 }
 
 func (q *Queue) remove(id string) {
-	q.Claims = slices.DeleteFunc(q.Claims, func(c Claim) bool { return c.ID == id })
+	for i := range q.Claims {
+		if q.Claims[i].ID == id {
+			q.Claims = slices.Delete(q.Claims, i, i+1)
+			return
+		}
+	}
 }
 
 // Find answers the claim with that id, or nil.
 func (q *Queue) Find(id string) *Claim {
-	if i := slices.IndexFunc(q.Claims, func(c Claim) bool { return c.ID == id }); i >= 0 {
-		return &q.Claims[i]
+	for i := range q.Claims { // claims are large: they are not copied to look at them
+		if q.Claims[i].ID == id {
+			return &q.Claims[i]
+		}
 	}
 	return nil
 }
@@ -480,8 +489,11 @@ func (q *Queue) Disposable(now int64) bool {
 
 // NextExpiry is the earliest time at which a claim runs out; 0 without claims.
 func (q *Queue) NextExpiry() int64 {
-	if len(q.Claims) == 0 {
-		return 0
+	first := int64(0)
+	for i := range q.Claims {
+		if e := q.Claims[i].Expires; i == 0 || e < first {
+			first = e
+		}
 	}
-	return slices.MinFunc(q.Claims, func(a, b Claim) int { return cmp.Compare(a.Expires, b.Expires) }).Expires
+	return first
 }

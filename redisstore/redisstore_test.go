@@ -1,10 +1,12 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
@@ -144,4 +146,29 @@ func TestBoundedMemory(t *testing.T) {
 	if len(b.claims) > 200 || len(d.until) > 200 {
 		t.Errorf("%d claims expected, %d in doubt", len(b.claims), len(d.until))
 	}
+}
+
+// deafConn never comes to subscribe.
+type deafConn struct{ Conn }
+
+func (deafConn) Subscribe(ctx context.Context, _ string, _ func(), _ func(string)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// While connecting hangs, those who come late do not wait for it once more.
+func TestAwaitSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		b := newMailbox(ctx, deafConn{}, "box")
+		for i, want := range []time.Duration{patience, 0, 0} {
+			start := time.Now()
+			b.await(ctx)
+			if d := time.Since(start); d != want {
+				t.Errorf("the %d. one waits %v, want %v", i+1, d, want)
+			}
+		}
+		cancel()
+		b.stop()
+	})
 }

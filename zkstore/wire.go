@@ -122,6 +122,14 @@ func (w *wire) Write(p []byte) (int, error) {
 		n.mu.Lock()
 		n.trouble = trouble
 		n.mu.Unlock()
+		if !first {
+			// Told that, the client would answer the request, and again when the
+			// connection has ended, as that alone tells it. Nobody waits for the
+			// answers to its last one for longer than a second: then the second answer
+			// would hold up the end of the client, and Close, for ever.
+			w.Close()
+			return len(p), nil
+		}
 	}
 	return k, err
 }

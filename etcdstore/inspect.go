@@ -91,8 +91,9 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 	}
 }
 
-// page is how many keys a list reads at a time.
-const page = 1000
+// page is how many keys a list reads at a time. etcd 3.4 looks through all that are
+// left for each page, so they are not small.
+const page = 4000
 
 // list reads many queues at a time. The last one of a page may go on in the next, so
 // it is read again, by itself: that each is as of one moment.

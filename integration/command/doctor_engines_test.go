@@ -52,7 +52,7 @@ func (b *bundle) create(db *sql.DB, args ...string) {
 
 func TestDoctorPostgres(t *testing.T) {
 	t.Parallel()
-	p := servers.RunPostgres(t, servers.PostgresOptions{})
+	p := servers.RunPostgres(t, servers.PostgresOptions{Args: []string{"-c", "fsync=on"}})
 	b := newBundle(t, p.URL()+"&schema=it%27s+mine")
 	db := sqlOpen(t, "pgx", p.URL())
 	b.doctor(78).want(t, "fail", "lock", "does not exist")

@@ -198,7 +198,7 @@ func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, dea
 				a.Units++
 			}
 			a.Token = max(1, max(mine.Token, mine.Used)+rapid.SampledFrom([]int64{0, 0, 0, 1, 50, -1}).Draw(t, "more"))
-			switch rapid.IntRange(0, 9).Draw(t, "far") {
+			switch rapid.IntRange(0, 4).Draw(t, "far") {
 			case 0:
 				a.Token = mine.Token + queue.Spare
 			case 1:

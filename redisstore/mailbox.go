@@ -60,6 +60,9 @@ type ownerText struct {
 	text  string
 }
 
+// stopPatience bounds how long stop waits.
+const stopPatience = 2 * time.Second
+
 func newMailbox(ctx context.Context, conn Conn, channel string) *mailbox {
 	return &mailbox{
 		channel: channel, conn: conn, ctx: ctx,
@@ -80,12 +83,23 @@ func (b *mailbox) begin() {
 	}
 }
 
-// stop waits for the goroutine; the context has ended already.
+// stop waits for the goroutine; the context has ended already. A client that does
+// not end a subscription with its context is not waited for, so that Close ends.
 func (b *mailbox) stop() {
 	b.mu.Lock()
 	b.begun = true
 	b.mu.Unlock()
-	b.done.Wait()
+	done := make(chan struct{})
+	go func() {
+		b.done.Wait()
+		close(done)
+	}()
+	timer := time.NewTimer(stopPatience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
 }
 
 func (b *mailbox) run() {

@@ -24,6 +24,28 @@ func stalled(t *testing.T) *pawl.Client {
 	return c
 }
 
+// outlive returns when the time of a lease has passed, also if that was renewed
+// once, as plain ones that had to wait are.
+func outlive(l interface{ Deadline() time.Time }) {
+	for time.Until(l.Deadline()) > 0 {
+		time.Sleep(time.Until(l.Deadline()))
+	}
+}
+
+// TestLateAnswerRevivesNothing: a renewal is answered after the lease has ended
+// for who looked at its context.
+func TestLateAnswerRevivesNothing(t *testing.T) {
+	c := stalled(t)
+	l := lock(t, c.Mutex("x"))
+	ctx := l.Context(t.Context())
+	outlive(l)
+	if ctx.Err() == nil {
+		t.Error("Err of its context is nil")
+	}
+	l.Renewed(time.Minute)
+	want(t, l.Err(), pawl.ErrLost)
+}
+
 // TestBeliefGoesByTheClock: nobody has told the holder yet that the time of its
 // lease has passed. Whoever looks sees it.
 func TestBeliefGoesByTheClock(t *testing.T) {
@@ -31,7 +53,7 @@ func TestBeliefGoesByTheClock(t *testing.T) {
 		c := stalled(t)
 		l := lock(t, c.Mutex("x"))
 		ctx, done := l.Context(t.Context()), l.Context(context.Background())
-		time.Sleep(time.Until(l.Deadline()))
+		outlive(l)
 		if ctx.Err() == nil {
 			t.Error("Err of its context is nil")
 		}
@@ -54,7 +76,7 @@ func TestBeliefGoesByTheClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, done := s.Context(t.Context()), s.Context(context.Background())
-		time.Sleep(time.Until(s.Deadline()))
+		outlive(s)
 		if ctx.Err() == nil {
 			t.Error("Err of its context is nil")
 		}

@@ -1,6 +1,10 @@
 package pawl
 
-import "time"
+import (
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
 
 // Expiring answers the same election with another expiry of its record, so that
 // a test need not wait for weeks.
@@ -16,6 +20,16 @@ func (l *Lease) Contexts() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.all)
+}
+
+// Renewed has the lease take over the answer to a renewal that comes by now and
+// gives it ttl.
+func (l *Lease) Renewed(ttl time.Duration) {
+	cl := l.t.cl
+	cl.co.mu.Lock()
+	defer cl.co.mu.Unlock()
+	now := time.Now()
+	cl.renewed(now, 0, driver.Status{State: driver.Holding, Token: cl.token, Deadline: now.Add(ttl)}, nil)
 }
 
 // Freeze keeps everybody from the lock of the lease, the client's own goroutine

@@ -274,6 +274,9 @@ func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, 
 	if cl.state != waiting && cl.state != holding {
 		return
 	}
+	if now := time.Now(); cl.state == holding && cl.ranOut(now, co.core.keeper.sleptBy(now)) {
+		return // a lease that was over for who looked does not come back
+	}
 	switch {
 	case err != nil:
 		d := cl.believed()

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// deafConn is a client whose subscriptions do not end with their context.
-type deafConn struct {
+// stubbornConn is a client whose subscriptions do not end with their context.
+type stubbornConn struct {
 	Conn
 	subscribed chan struct{}
 	gone       chan struct{}
 }
 
-func (d *deafConn) Subscribe(context.Context, string, func(), func(string)) error {
-	close(d.subscribed)
-	<-d.gone
+func (s *stubbornConn) Subscribe(context.Context, string, func(), func(string)) error {
+	close(s.subscribed)
+	<-s.gone
 	return errors.New("gone")
 }
 
 // TestMailboxStops: Close does not hang with such a client.
 func TestMailboxStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := &deafConn{subscribed: make(chan struct{}), gone: make(chan struct{})}
+		conn := &stubbornConn{subscribed: make(chan struct{}), gone: make(chan struct{})}
 		ctx, cancel := context.WithCancel(t.Context())
 		b := newMailbox(ctx, conn, "mailbox")
 		b.begin()

@@ -37,6 +37,8 @@ func TestWhoWaitsDiesOfTheSignal(t *testing.T) {
 			queue, waiting := "x", func(q *queueJSON) bool { return len(q.Waiters) == 1 }
 			if name == "barrier" {
 				queue, waiting = "b", func(q *queueJSON) bool { return len(q.Holders) == 1 }
+			} else if strings.HasPrefix(name, "elect") {
+				b.start("elect", "x", "sh", "-c", loop).Await("leads x ")
 			} else if tt.queues {
 				b.hold("x")
 			}
@@ -96,12 +98,13 @@ func TestCtrlCEndsTheLoop(t *testing.T) {
 	}
 	for name, args := range map[string]string{
 		"waits":       "run x -- true",
-		"stands":      "elect x -- true",
+		"stands":      "elect e -- true",
 		"no terminal": "run z -- sh -c 'echo wait\"\"ing for nobody; exec sleep 1000' </dev/null",
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBundle(t)
 			b.hold("x")
+			b.start("elect", "e", "sh", "-c", loop).Await("leads e ")
 			p := b.command()
 			p.Path, p.Args = bash, []string{bash, "-c", "while true; do echo rou\"\"nd; " + bin + " " + args + "; done"}
 			p.Stdout, p.Stderr = nil, nil // the terminal

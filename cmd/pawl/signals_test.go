@@ -42,7 +42,11 @@ func TestWhoWaitsDiesOfTheSignal(t *testing.T) {
 			} else if tt.queues {
 				b.hold("x")
 			}
-			for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+			signals := []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}
+			if name == "run" {
+				signals = append(signals, syscall.SIGTERM, syscall.SIGHUP)
+			}
+			for _, sig := range signals {
 				p := b.command(fields(tt.args)...)
 				p.Env = append(p.Env, "GODEBUG=inittrace=1")
 				p.Start()

@@ -254,11 +254,16 @@ func Listen(config *pgx.ConnConfig) func(context.Context, []string, func(), func
 		}()
 		// A pooler has numbers of its own for its connections. In transaction mode it
 		// would take LISTEN, and then pass nothing on.
-		var pid uint32
-		if err := c.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+		// It is asked without a statement that is prepared: the pooler would have it
+		// already, of another client.
+		pid, err := c.PgConn().Exec(ctx, "SELECT pg_backend_pid()").ReadAll()
+		if err == nil && (len(pid) != 1 || len(pid[0].Rows) != 1) {
+			err = errors.New("the server does not tell a connection's number")
+		}
+		if err != nil {
 			return err
 		}
-		if pid != c.PgConn().PID() {
+		if string(pid[0].Rows[0][0]) != strconv.FormatUint(uint64(c.PgConn().PID()), 10) {
 			return fmt.Errorf("listen through a pooler: %w", driver.ErrUnsupported)
 		}
 		for _, channel := range channels {

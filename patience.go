@@ -31,11 +31,11 @@ type term struct {
 }
 
 // bound answers ctx, made to end after most or p.d, whichever is less, or up to
-// a quarter of p.d later. A deadline of ctx, which ends the waiting of a caller,
+// a quarter later. A deadline of ctx, which ends the waiting of a caller,
 // does not stand in for that.
 func (p *patience) bound(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	now, most := time.Now(), min(most, p.d)
-	if end, ok := ctx.Deadline(); ok && end.Sub(now) <= most {
+	if end, ok := ctx.Deadline(); ok && end.Sub(now) <= most+most/4 {
 		return ctx, func() {}
 	}
 	if most < p.d || ctx.Done() != nil {

@@ -45,6 +45,11 @@ var (
 	// error is a *driver.LimitError, which names both.
 	ErrLimit = driver.ErrLimit
 
+	// ErrFull: the engine has no room for one more claim of this name; see
+	// docs/GUARANTEES.md for how many it has. Nothing was changed. Let fewer wait at
+	// a time, by TryLock or a Semaphore of the process in front of it.
+	ErrFull = driver.ErrFull
+
 	// ErrNoLeader: nobody leads at the moment.
 	ErrNoLeader = errors.New("nobody leads")
 

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -30,9 +31,9 @@ func TestRedisDarkClient(t *testing.T) {
 				return err
 			},
 			"renew": func(s driver.Store, mine, waits driver.Claim) error {
-				var err error
-				s.Renew(await.Brief(t, ttl), []driver.Ref{storetest.Ref(mine), storetest.Ref(waits)}, func(_ int, _ driver.Status, e error) { err = e })
-				return err
+				var errs [2]error // told side by side
+				s.Renew(await.Brief(t, ttl), []driver.Ref{storetest.Ref(mine), storetest.Ref(waits)}, func(i int, _ driver.Status, e error) { errs[i] = e })
+				return errors.Join(errs[:]...)
 			},
 			"leave": func(s driver.Store, mine, _ driver.Claim) error {
 				_, err := s.Leave(await.Brief(t, ttl), storetest.Ref(mine))

@@ -191,13 +191,14 @@ func losesEachReply(t *testing.T, good, s driver.Store, l *lossy, prefix string,
 			}) || lost
 		}
 		inQueue(h.ID, w.ID, last.ID)
-		lost = twice(n, func() (err error) {
-			s.Renew(ctx, []driver.Ref{storetest.Ref(h), storetest.Ref(w), storetest.Ref(last)}, func(_ int, st driver.Status, e error) {
-				if err = errors.Join(err, e); e == nil && st.State == driver.Gone {
+		lost = twice(n, func() error {
+			var errs [3]error // told side by side
+			s.Renew(ctx, []driver.Ref{storetest.Ref(h), storetest.Ref(w), storetest.Ref(last)}, func(i int, st driver.Status, e error) {
+				if errs[i] = e; e == nil && st.State == driver.Gone {
 					t.Errorf("reply %d lost: gone", n)
 				}
 			})
-			return err
+			return errors.Join(errs[:]...)
 		}) || lost
 		lost = twice(n, func() error { _, err := s.Leave(ctx, storetest.Ref(h)); return err }) || lost
 		inQueue(w.ID, last.ID)

@@ -161,7 +161,7 @@ func TestZooKeeperExpiredSession(t *testing.T) {
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	p := servers.RunProxy(t, z.Addr())
 	far, near := openZooKeeper(t, "zk://"+p.Addr(), nil), openZooKeeper(t, z.URL(), nil)
-	const ttl = 4 * time.Second
+	const ttl = 10 * time.Second
 	held1, w1 := storetest.Mutex("one", ttl), storetest.Mutex("two", ttl)
 	h2, w2 := storetest.Mutex("two", time.Minute), storetest.Mutex("one", time.Minute)
 	first := storetest.Enter(t, far, held1, driver.Holding)

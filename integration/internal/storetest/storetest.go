@@ -20,14 +20,22 @@ func Mutex(name string, ttl time.Duration) driver.Claim {
 // Ref refers to that claim.
 func Ref(c driver.Claim) driver.Ref { return driver.Ref{Name: c.Name, ID: c.ID, TTL: c.TTL} }
 
-// Enter enters the claim, and fails the test unless it is in that state then.
+// Enter enters the claim, and fails the test unless it is in that state then. It
+// rides out errors that pass, as of a server that takes its time to start.
 func Enter(t testing.TB, s driver.Store, c driver.Claim, want driver.State) driver.Status {
 	t.Helper()
-	st, err := s.Enter(await.Context(t), c)
-	if err != nil || st.State != want {
-		t.Fatalf("enter: %v, %v; want %v", st.State, err, want)
+	ctx := await.Context(t)
+	for {
+		st, err := s.Enter(ctx, c)
+		switch {
+		case err == nil && st.State == want:
+			return st
+		case err == nil || ctx.Err() != nil || driver.IsPermanent(err):
+			t.Fatalf("enter: %v, %v; want %v", st.State, err, want)
+		}
+		t.Logf("enter: %v", err)
+		time.Sleep(10 * time.Millisecond)
 	}
-	return st
 }
 
 // Renew renews one claim.

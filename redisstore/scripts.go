@@ -29,12 +29,8 @@ var (
 	swapScript     = compose("swap")
 )
 
-// Microseconds; see draw in machine.lua.
-const (
-	never = 8_000_000_000_000_000 // the expiry of keys that stay: beyond every time that can be
-	ahead = 1_000_000             // how much the mark of all tokens is moved ahead of the clock
-	back  = 2_000_000             // how far it is ahead only of a clock that was set back
-)
+// The expiry of keys that stay, in microseconds: beyond every time that can be.
+const never = 8_000_000_000_000_000
 
 func compose(name string) *Script {
 	body := part(name)
@@ -44,8 +40,6 @@ func compose(name string) *Script {
 	body = strings.NewReplacer(
 		"SPARE", strconv.FormatInt(queue.Spare, 10),
 		"NEVER", strconv.FormatInt(never, 10),
-		"AHEAD", strconv.FormatInt(ahead, 10),
-		"BACK", strconv.FormatInt(back, 10),
 		"FRONT", strconv.Itoa(driver.Front),
 	).Replace(body)
 	return NewScript(part("clock") + body)

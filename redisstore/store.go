@@ -11,7 +11,6 @@
 //
 //	pawl:{N}     hash: the queue and its claims, while there are any
 //	pawl:{N}:q   zset: the waiting claims, while there are any
-//	pawl:{N}:t   string: the last token, for two seconds after the last claim
 //	pawl:{N}:ID  string: that a claim has left whose request to enter had no
 //	             reply and may come late; for a minute
 //	pawl:{N}:r   hash: the record of that name
@@ -19,11 +18,11 @@
 //
 // and for all names
 //
-//	pawl:mark    string: a number that is greater than every token
+//	pawl:mark    string: the highest tokens drawn; see draw in lua/machine.lua
 //
 // The mark, records without a TTL, and queues whose limit SetLimit has changed stay. All
-// else vanishes: two seconds after the last claim has left, or a minute after it
-// has run out. Each Store value listens to one channel, pawl:mailbox:ID.
+// else vanishes: with the last claim that leaves, or a minute after it has run
+// out. Each Store value listens to one channel, pawl:mailbox:ID.
 //
 // A user of the server needs these rights, and what the client needs for itself
 // (HELLO, PING, CLIENT):

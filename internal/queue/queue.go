@@ -83,6 +83,9 @@ type Op struct {
 	// it, so that the client that owns it now is the one that is woken and
 	// watched.
 	Session string
+	// Drawn, if not nil, is called with each claim that was given a token, and may
+	// take its spare ones away (Alone), for a store that cannot account for them.
+	Drawn func(*Claim)
 
 	Signals []Signal // filled by the operation
 	self    string
@@ -402,6 +405,9 @@ func (o *Op) grant(q *Queue) {
 func (o *Op) draw(q *Queue, c *Claim) {
 	q.Last = max(q.Last+1, o.Now)
 	c.Token, c.Granted, c.Used, c.Alone = q.Last, o.Now, 0, c.Units == q.Limit
+	if o.Drawn != nil {
+		o.Drawn(c)
+	}
 }
 
 // bound is the highest token that the owner of c may have used by now. An

@@ -6,6 +6,7 @@
 
 local s = call('HGET', KEYS[1], 's')
 if not s and vacant(KEYS[1], 1) then
+  reserve()
   occupy(KEYS[1], 1)
   return stamp
 end

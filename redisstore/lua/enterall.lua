@@ -11,6 +11,7 @@ for i = 1, #KEYS - 1 do
   free = free and not states[i] and vacant(KEYS[i], 8 * i - 7)
 end
 if free then
+  reserve()
   for i = 1, #KEYS - 1 do
     occupy(KEYS[i], 8 * i - 7)
     out[i] = stamp

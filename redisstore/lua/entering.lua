@@ -1,16 +1,16 @@
 -- A claim is ARGV from a on: id ttl kind units limit flags box owner.
 
 -- vacant reports whether there is a short way for the claim at a into a queue that
--- is not in use, as it mostly is. If not, nothing was changed.
+-- is not in use, as it mostly is.
 local function vacant(key, a)
-  local m = call('MGET', M, key .. ':t', key .. ':' .. ARGV[a])
-  local top, last = height(m[1]), tonumber(m[2] or 0)
-  if m[3] or not last or last >= now or top - now > BACK then return false end
-  if now + SPARE >= top then call('SET', M, num(now + AHEAD)) end -- see draw
-  return true
+  local m = call('MGET', M, key .. ':' .. ARGV[a])
+  return not m[2] and now > marks(m[1])
 end
 
--- occupy lets the claim hold the queue, with the token stamp.
+-- reserve notes in M that the token stamp is drawn; see draw.
+local function reserve() call('SET', M, stamp .. ' ' .. stamp) end
+
+-- occupy lets the claim hold the queue, with that token.
 local function occupy(key, a)
   local claim, ttl, units, limit = ARGV[a], ARGV[a + 1], ARGV[a + 3], ARGV[a + 4]
   local flags = units == limit and ARGV[a + 5] .. 'a- 0 ' or ARGV[a + 5] .. '- 0 '

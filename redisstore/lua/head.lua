@@ -6,9 +6,11 @@ local M = KEYS[#KEYS]
 -- num is a number as text: as such, one that long would lose digits.
 local function num(v) return string.format('%.0f', v) end
 
--- height is the value of M, from the reply to GET. What is no time, or none that
--- can be, is as good as nothing.
-local function height(reply)
-  local v = type(reply) == 'string' and tonumber(reply)
-  return v and v < NEVER and v or 0
+-- marks returns the two numbers of M, from the reply to GET; see draw. What no
+-- tokens can be is as good as nothing.
+local function marks(reply)
+  local high, timely = match(type(reply) == 'string' and reply or '', '^(%d+) (%d+)$')
+  high, timely = tonumber(high or 0), tonumber(timely or 0)
+  if timely <= high and high < NEVER then return high, timely end
+  return 0, 0
 end

@@ -13,23 +13,27 @@ if s and mine and not ARGV[4] then
   local units, spoke, at, ttl, granted, token, mark = match(mine, '^(%d+) o?a?%- (%d+) (%d+) (%d+) (%d+) (%d+) %d+ %d+ (%S+) ')
   if last and units == full and granted ~= '0' and mark == ARGV[2] and now - at < ttl + 0 then
     local high = math.max(last, spoke, ARGV[3] and math.min(ARGV[3], token + SPARE) or 0)
-    if n == '0' and d == '0' and high <= now then
+    if n == '0' and d == '0' then
       -- It is alone, and has not run out: nobody is left.
       call('DEL', key)
-      call('SET', key .. ':t', high == token + 0 and token or num(high), 'PX', 2000)
+      if high > token + 0 then -- else M knows, as of every token that was drawn
+        local top, timely = marks(redis.pcall('GET', M))
+        if high > top then call('SET', M, num(high) .. ' ' .. num(timely)) end
+      end
       return 'h'
     end
     local x, kind, limit, seq, min = match(s, '^%d+ (%d+) (%l) (%d+) %d+ %d+ 0 (%d+) (%d+) ')
     if n ~= '0' and full == limit and high < now and now < min + 0 then
       -- It holds all there is, and so will the first that waits: what the machine
       -- would do, by the shortest way to the next holder.
-      local top, next = height(call('GET', M)), call('ZRANGE', key .. ':q', 0, 0)[1]
+      local next = call('ZRANGE', key .. ':q', 0, 0)[1]
       local un, born, tail, box = match(next and call('HGET', key, next) or '', '^(%d+) %- %d+ (%d+ %d+) 0 0 (%d+ %d+ %S+ (%S+) .*)$')
-      if un == limit and now + SPARE < top and top - now <= BACK then
+      if un == limit and now > marks(redis.pcall('GET', M)) then
         local heard = n == '1' or redis.pcall('PUBSUB', 'NUMSUB', box)
         if heard == true or not heard.err and heard[2] + 0 > 0 then
           n = n - 1
-          call('HDEL', key, claim)
+          call('HDEL', key, claim) -- first: see frugal
+          call('SET', M, stamp .. ' ' .. stamp)
           call('HSET', key, 's', stamp .. ' ' .. x .. ' ' .. kind .. ' ' .. limit .. ' ' .. full .. ' ' .. n .. ' 0 ' .. seq .. ' ' .. min
             .. ' ' .. d .. ' ' .. next, next, un .. ' a- 0 ' .. born .. ' ' .. stamp .. ' ' .. stamp .. ' ' .. tail)
           call('ZREM', key .. ':q', next)

@@ -4,9 +4,8 @@
 -- in a field named after its id, which has 8 characters or more. The zset Q has
 -- the ids of waiting claims in order of arrival; it exists only while somebody
 -- waits. The claims are the truth: scan makes the rest of s and Q anew from them.
--- When the queue is in use no more, the hash goes, and the string K:t keeps the
--- highest token for two seconds; see draw. The string K:ID is the mark of a claim
--- that must not enter any more; see bar.
+-- When the queue is in use no more, nothing is left of it; see draw. The string
+-- K:ID is the mark of a claim that must not enter any more; see bar.
 -- Times are microseconds of the server's clock.
 --
 --   s      LAST X KIND LIMIT USED N O SEQ MIN D H
@@ -27,21 +26,40 @@ local d                  -- as Declared in package queue
 local h                  -- a claim that holds, or held, or nothing
 local dirty, post        -- unsaved; messages to send
 local mine               -- the caller's claim, if it was granted just now
-local ceiling            -- the value of M, once read; see draw
+local fresh              -- nothing was known of the name, and no token was drawn
+local high, timely       -- the two numbers of M, once read; see draw
+local back, floor        -- as that was: the clock was set back; the tokens of fresh names begin above
+local released = {}      -- the last token of names that went out of use in this script, by K
 local grant
 
 local function unreadable(what) error('pawl: cannot read ' .. what .. ' of ' .. K) end
 
+-- know reads M, once.
+local function know()
+  if high then return end
+  high, timely = marks(redis.pcall('GET', M))
+  back = now <= high
+  floor = back and math.max(high, timely + SPARE) or now - 1
+end
+
+-- raise lets M be no less than last. v is the second number.
+local function raise(v)
+  high, timely = math.max(high, last), v
+  redis.call('SET', M, num(high) .. ' ' .. num(timely))
+end
+
 -- load takes up a queue; s is that field.
 local function load(k, claim, s)
   K, Q, id, dirty, post, mine = k, k .. ':q', claim, false, {}, nil
+  fresh = not s and not released[K]
   if s then
     last, x, kind, limit, used, n, o, seq, min, d, h = string.match(s,
       '^(%d+) (%d+) (%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*)$')
     last, x, limit, used, n, o = tonumber(last), tonumber(x), tonumber(limit), tonumber(used), tonumber(n), tonumber(o)
     seq, min, d = tonumber(seq), tonumber(min), tonumber(d)
   else
-    last = tonumber(redis.call('GET', K .. ':t') or 0)
+    if fresh then know() end
+    last = released[K] or floor
     x, kind, limit, used, n, o, seq, min, d, h = 0, '-', 0, 0, 0, 0, 0, 0, 0, ''
   end
   if not last then unreadable('the state') end
@@ -56,7 +74,11 @@ local function done(reply)
       or '%.0f %.0f %s %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s', last, x, kind, limit, used, n, o, seq, min, d, h))
   elseif dirty then
     redis.call('DEL', K)
-    redis.call('SET', K .. ':t', num(last), 'PX', 2000 + math.ceil(math.max(0, last - now) / 1000))
+    if not fresh then
+      released[K] = last
+      know()
+      if last > high then raise(timely) end
+    end
     x = 0
   end
   dirty = false
@@ -145,34 +167,35 @@ local function live(c)
   keep(c.exp)
 end
 
--- draw is R3, also when the server's clock is set back after nothing is known of
--- the name any more.
+-- draw is R3, also when the server's clock is set back and nothing is known of the
+-- name any more. M, one for all names, has two numbers, which only rise:
 --
--- Invariant: M, one for all names, is greater than every token that was drawn, and
--- than the spare ones after it. It is written when the clock comes near it, and
--- is a second ahead of it then.
+--   HIGH    no token that was drawn is above it, nor any that was used of a name
+--           that went out of use by leave or break
+--   TIMELY  the highest token that was drawn while the clock was above HIGH; those
+--           drawn since have no spare ones
 --
--- A name that has no last was last used at a token L, and left alone until the
--- clock showed L and two seconds. If any token of any name was drawn since, M has
--- passed L and two seconds, so either the clock now shows more than L, or M is
--- more than two seconds ahead of it. That never happens by itself: the clock was
--- set back, and tokens come from M until it has passed M. There are no spare ones
--- then, for M must not run away from the clock. A name that has its last needs no
--- clock at all.
+-- A name of which nothing is known was used up to HIGH; or, if its holder died
+-- without a word, it may have used spare tokens, which are less than the clock
+-- was when its keys ran out, and up to TIMELY + SPARE. So a clock above HIGH,
+-- that runs on, is above them all. If it is not, it was set back, or stands
+-- still (or tokens were ahead of it: a broken holder's spare ones are jumped
+-- over). Then the name begins above both; there are no spare ones, so TIMELY does
+-- not move, and HIGH rises by one with each of these tokens: they do not run away
+-- from the clock. A name of which something is known needs no clock at all.
 --
--- What remains: a clock that is set back by as long as nobody has drawn anything
--- (more than two seconds), to within two seconds. And when M itself is lost (all
--- data is, or an operator deletes it) together with last, the clock alone decides.
+-- What remains: a holder has used spare tokens and died, its keys have run out,
+-- and then the clock is set back to a time that is less than SPARE above HIGH, the
+-- last token that was drawn of any name. And when M is lost (all data is, or an
+-- operator deletes it) after the name's last token was drawn, the clock alone
+-- decides.
 local function draw(c)
-  if not ceiling then ceiling = height(redis.pcall('GET', M)) end
-  local back = ceiling - now > BACK
-  last = math.max(last + 1, back and ceiling or now)
+  know()
+  last = math.max(last + 1, now)
   c.alone = c.units == limit and not back
-  if last + (back and 0 or SPARE) >= ceiling then
-    ceiling = last + (back and 1 or AHEAD)
-    redis.call('SET', M, num(ceiling))
-  end
+  if last > (back and high or timely) then raise(back and timely or last) end
   c.token, c.granted, c.spoke, c.held = last == now and stamp or num(last), stamp, '0', true
+  fresh = false
 end
 
 -- bound is the highest token that the owner of c may have used by that time.

@@ -138,6 +138,42 @@ func TestRedisTokensOfTheDead(t *testing.T) {
 	}
 }
 
+// One script ends a name whose tokens are ahead of the clock, and then draws the
+// clock's for another name, whose holder dies.
+func TestRedisTokensOfTwoNamesAtOnce(t *testing.T) {
+	c := dialRedis(t, servers.RunRedis(t, servers.RedisOptions{}))
+	f := runFakeServer(t, c)
+	ctx := await.Context(t)
+	short := func(name string) driver.Claim { return storetest.Mutex(name, driver.MinTTL) }
+	storetest.Enter(t, f.s, short("b"), driver.Holding)
+	next := storetest.Mutex("b", driver.MaxTTL)
+	storetest.Enter(t, f.s, next, driver.Waiting)
+	f.now++
+	f.draw("a")
+	heir := short("a")
+	storetest.Enter(t, f.s, heir, driver.Waiting)
+	f.now++
+	if _, err := f.s.Break(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	delete(f.held, "a")
+	f.now += driver.MinTTL.Microseconds()
+	f.s.Renew(ctx, []driver.Ref{storetest.Ref(heir), storetest.Ref(next)}, func(i int, st driver.Status, err error) {
+		if err != nil || i == 0 && st.State != driver.Gone {
+			t.Fatal(i, st, err)
+		}
+		if i == 1 {
+			if f.granted(next, st); st.Token != f.now || st.Spare != queue.Spare {
+				t.Errorf("token %d with %d spare at %d", st.Token, st.Spare, f.now)
+			}
+		}
+	})
+	granted := f.now
+	f.die()
+	f.now = granted
+	f.draw("b")
+}
+
 // While the limit of a name is another one than its claims declare, it is known,
 // although nobody may have held it since.
 func TestRedisTokensUnderAnotherLimit(t *testing.T) {

@@ -101,7 +101,7 @@ const year = int64(365 * 24 * 3600e6)
 // Nothing is drawn between the last release and the step.
 func TestRedisTokensRiseOverSteps(t *testing.T) {
 	c := dialRedis(t, servers.RunRedis(t, servers.RedisOptions{}))
-	for _, step := range []int64{1, 1e3, 50e3, 999e3, 2e6, 2500e3, 5e6, 60e6, 3600e6, year} {
+	for _, step := range []int64{1, 1e3, 50e3, 999e3, 2e6, 2500e3, 3500e3, 5e6, 60e6, 3600e6, year} {
 		for _, idle := range []int64{0, 1, 1e3, 999e3, 2e6 + 1, 3e6, 180e6} {
 			for _, used := range []int64{0, 700} {
 				f := runFakeServer(t, c)

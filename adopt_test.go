@@ -188,3 +188,123 @@ func TestMutexBesideSemaphoreWithOnePermit(t *testing.T) {
 		unlock(t, m)
 	})
 }
+
+// slowAdopt delays an Adopt before it is carried out, as a slow engine does.
+type slowAdopt struct {
+	driver.Store
+	d time.Duration
+}
+
+func (s *slowAdopt) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, error) {
+	time.Sleep(s.d)
+	return s.Store.Adopt(ctx, a)
+}
+
+// Of those who adopt a lease through one client at the same time one gets it, also
+// if they differ in their options.
+func TestAdoptersOfOneClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		l, err := newClient(t, store, nil).Semaphore("x", 2).Acquire(t.Context(), 1)
+		want(t, err, nil)
+		claim, err := l.HandOver(t.Context())
+		want(t, err, nil)
+		b := newClient(t, &slowAdopt{store, 100 * time.Millisecond}, nil)
+		handles := []*pawl.Client{
+			b, b, b.With(pawl.Options{Label: "another"}), b.With(pawl.Options{TTL: time.Minute}), b.With(pawl.Options{NoRenewal: true}),
+		}
+		got := make(chan *pawl.Lease)
+		for _, c := range handles {
+			go func() {
+				l, err := c.Semaphore("x", 2).Adopt(t.Context(), claim)
+				if err != nil && !errors.Is(err, pawl.ErrInvalid) && !errors.Is(err, pawl.ErrHeld) {
+					t.Error(err)
+				}
+				got <- l
+			}()
+		}
+		n := 0
+		for range handles {
+			if l := <-got; l != nil {
+				n++
+				want(t, l.Err(), nil)
+				defer unlock(t, l)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d of %d have adopted one permit", n, len(handles))
+		}
+	})
+}
+
+// A claim lives as long as its adopter asks for: if that one releases it, or loses
+// it, while the engine is away, the next one does not wait for what its former owner
+// had given it.
+func TestAdoptedForLess(t *testing.T) {
+	for _, unlocks := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memstore.New()
+			f := &faultstore.Store{Store: store}
+			a, b := newClient(t, store, &pawl.Options{TTL: time.Hour, NoRenewal: true}), newClient(t, f, nil)
+			claim, err := lock(t, a.Mutex("x")).HandOver(t.Context())
+			want(t, err, nil)
+			l, err := b.Mutex("x").Adopt(t.Context(), claim)
+			want(t, err, nil)
+			f.Set(func() { f.Down = true })
+			if unlocks {
+				want(t, l.Unlock(t.Context()), nil)
+			}
+			time.Sleep(30 * time.Second)
+			f.Set(func() { f.Down = false })
+			begun := time.Now()
+			unlock(t, lock(t, a.Mutex("x")))
+			if d := time.Since(begun); d > time.Second {
+				t.Errorf("unlocked %v: the next one waited for %v", unlocks, d)
+			}
+		})
+	}
+}
+
+// An Adopt without an answer is repeated, whatever else the client has tried to
+// adopt with that claim meanwhile.
+func TestAdoptAgainAfterOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		f := &faultstore.Store{Store: store}
+		c := newClient(t, f, nil)
+		claim, err := lock(t, newClient(t, store, nil).Mutex("x")).HandOver(t.Context())
+		want(t, err, nil)
+		f.Set(func() {
+			f.After = func(op string) error {
+				f.Set(func() { f.After = nil })
+				return faultstore.ErrNetwork
+			}
+		})
+		_, err = c.Mutex("x").Adopt(t.Context(), claim)
+		want(t, err, faultstore.ErrNetwork)
+		_, err = c.RWMutex("x").Adopt(t.Context(), claim)
+		want(t, err, pawl.ErrLimit)
+		_, err = c.Mutex("y").Adopt(t.Context(), claim)
+		want(t, err, pawl.ErrLost)
+		l, err := c.Mutex("x").Adopt(t.Context(), claim)
+		want(t, err, nil)
+		unlock(t, l)
+	})
+}
+
+// A lease that is adopted without a hand-over ends at once, whichever client
+// adopts it.
+func TestAdoptTellsFormerOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		a := newClient(t, store, nil)
+		for _, c := range []*pawl.Client{newClient(t, store, nil), a} {
+			l := lock(t, a.Mutex("x"))
+			got, err := c.Mutex("x").Adopt(t.Context(), l.Claim())
+			want(t, err, nil)
+			time.Sleep(time.Second)
+			want(t, l.Err(), pawl.ErrLost)
+			unlock(t, got)
+		}
+	})
+}

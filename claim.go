@@ -107,9 +107,15 @@ const (
 )
 
 func (co *cohort) newClaim(id string) *claim {
+	cl := co.makeClaim(id)
+	co.core.register(cl)
+	return cl
+}
+
+// makeClaim makes a claim that nobody is told about yet.
+func (co *cohort) makeClaim(id string) *claim {
 	cl := &claim{co: co, id: id, ttl: co.key.ttl, units: co.key.units}
 	cl.plain.Store(co.key.noRenewal)
-	co.core.register(cl)
 	return cl
 }
 

@@ -38,7 +38,7 @@ func New(store driver.Store, opts *Options) *Client {
 		rivals:  make(map[string][]*cohort),
 		claims:  make(map[string]*claim),
 		leaving: make(map[*claim]struct{}),
-		adopts:  make(map[string]adoption),
+		adopts:  make(map[adoptee]adoption),
 		drained: make(chan struct{}),
 	}
 	c.request.d, c.answer.d, c.unlock.d = requestPatience, answerPatience, unlockPatience
@@ -165,7 +165,7 @@ type core struct {
 	rivals  map[string][]*cohort // of the RWMutex of that name
 	claims  map[string]*claim    // by id: entered, not over
 	leaving map[*claim]struct{}  // given up, and the store has not heard of it
-	adopts  map[string]adoption  // by claim id: asked for, and not answered
+	adopts  map[adoptee]adoption // asked for, and not answered
 	closed  bool
 	drained chan struct{} // closed when closed, and cohorts and leaving are empty
 	running sync.WaitGroup
@@ -247,42 +247,72 @@ func (c *core) departed(cl *claim) {
 	c.checkDrained()
 }
 
-// register makes notices about the claim reach it.
+// register makes notices about the claim reach it. One that it was adopted from,
+// in this client, is no longer told of anything: it looks at once.
 func (c *core) register(cl *claim) {
 	c.mu.Lock()
+	former := c.claims[cl.id]
 	c.claims[cl.id] = cl
 	c.mu.Unlock()
+	if former != nil {
+		c.spawn(func() {
+			former.co.mu.Lock()
+			defer former.co.mu.Unlock()
+			former.hurry()
+		})
+	}
 }
 
-// adoption is an Adopt that went without an answer.
+// adoptee is what an Adopt asks for.
+type adoptee struct {
+	name, id string
+	kind     driver.Kind
+	units    int64
+}
+
+// adoption is an Adopt that is under way, or went without an answer.
 type adoption struct {
-	mark string
-	ends time.Time // of the claim, if the store has heard of it
+	mark    string
+	running bool
+	ends    time.Time // what the store may have given by it has run out then
 }
 
-// adopting returns the mark to adopt the claim with: that of an earlier attempt
-// that went without an answer, for the store may have given it the claim.
+// adopting returns the mark to adopt with: that of an earlier attempt that went
+// without an answer, for the store may have given it the claim. It returns false
+// if an attempt is under way.
 //
-// Invariant: no two leases have had one mark. An attempt that was answered is
-// forgotten, so what a lease has sent cannot reach the next one's claim.
-func (c *core) adopting(id string, ttl time.Duration) (mark string) {
+// Invariant: no two leases have one mark. A mark is used by one attempt at a time,
+// and one whose attempt was answered is never used again: so what a lease has sent
+// cannot reach the claim of the next one.
+func (c *core) adopting(what adoptee) (mark string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(c.adopts, func(_ string, a adoption) bool { return a.ends.Before(now) })
-	a, ok := c.adopts[id]
-	if !ok {
+	maps.DeleteFunc(c.adopts, func(_ adoptee, a adoption) bool { return !a.running && a.ends.Before(now) })
+	a, known := c.adopts[what]
+	if a.running {
+		return "", false
+	}
+	if !known {
 		a.mark = driver.NewID()
 	}
-	a.ends = later(a.ends, now.Add(2*ttl))
-	c.adopts[id] = a
-	return a.mark
+	// Until it was adopted, it has the TTL of its former owner.
+	a.running, a.ends = true, now.Add(driver.MaxTTL)
+	c.adopts[what] = a
+	return a.mark, true
 }
 
-func (c *core) adopted(id string) {
+// adopted ends an attempt.
+func (c *core) adopted(what adoptee, answered bool) {
 	c.mu.Lock()
-	delete(c.adopts, id)
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if answered {
+		delete(c.adopts, what)
+		return
+	}
+	a := c.adopts[what]
+	a.running = false
+	c.adopts[what] = a
 }
 
 func (c *core) unregister(cl *claim) {

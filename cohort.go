@@ -3,6 +3,7 @@ package pawl
 import (
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -188,36 +189,44 @@ func (co *cohort) serve(w *waiter, t *tenure, err error) {
 
 // adopt makes a tenure for a claim of another client, whose token was handed over.
 func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenure, error) {
+	core, key := co.core, &co.key
+	what := adoptee{key.name, key.own, key.kind, key.units}
+	mark, ok := core.adopting(what)
+	if !ok {
+		return nil, fmt.Errorf("adopt %q: %w claim %s: this client is adopting it already", key.name, ErrInvalid, key.own)
+	}
+	answered := false
+	defer func() { core.adopted(what, answered) }()
 	co.mu.Lock()
 	if co.claim != nil {
 		co.mu.Unlock()
-		return nil, fmt.Errorf("adopt %q: %w claim %s: this client has adopted it already", co.key.name, ErrInvalid, co.key.own)
+		return nil, fmt.Errorf("adopt %q: %w claim %s: this client has adopted it already", key.name, ErrInvalid, key.own)
 	}
-	cl := co.newClaim(co.key.own)
-	cl.mark = co.core.adopting(cl.id, cl.ttl)
+	cl := co.makeClaim(key.own)
+	cl.mark = mark
 	co.claim = cl
 	cl.ends = time.Now().Add(cl.ttl)
 	co.mu.Unlock()
 
 	asked := time.Now()
 	sent, slept, st, err := cl.adopt(ctx, token)
+	_, mismatch := errors.AsType[*driver.LimitError](err)
+	answered = err == nil || mismatch
 	co.mu.Lock()
 	defer co.mu.Unlock()
-	if err == nil || driver.IsPermanent(err) {
-		co.core.adopted(cl.id)
-	}
 	switch {
 	case err != nil:
-		err = fmt.Errorf("adopt %q: %w", co.key.name, err)
+		err = fmt.Errorf("adopt %q: %w", key.name, err)
 	case co.closed:
-		err = fmt.Errorf("adopt %q: %w", co.key.name, ErrClosed)
+		err = fmt.Errorf("adopt %q: %w", key.name, ErrClosed)
 	case st.State == driver.Refused:
-		err = fmt.Errorf("adopt %q: it was adopted already, or changed since it was handed over: %w", co.key.name, &HeldError{co.key.name, st.Blocker})
+		err = fmt.Errorf("adopt %q: it was adopted already, or changed since it was handed over: %w", key.name, &HeldError{key.name, st.Blocker})
 	case st.State != driver.Holding:
-		err = fmt.Errorf("adopt %q: %w: claim %s is %v now", co.key.name, ErrLost, cl.id, st.State)
+		err = fmt.Errorf("adopt %q: %w: claim %s is %v now", key.name, ErrLost, cl.id, st.State)
 	case !time.Now().Before(st.Deadline):
-		err = fmt.Errorf("adopt %q: %w: the engine took too long to answer", co.key.name, ErrLost)
+		err = fmt.Errorf("adopt %q: %w: the engine took too long to answer", key.name, ErrLost)
 	default:
+		core.register(cl)
 		cl.renewedAt(sent, slept, st)
 		t := co.grant(cl, opts, st)
 		t.ctx = ctx

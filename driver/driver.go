@@ -65,7 +65,7 @@ type Store interface {
 	Wait(ctx context.Context, r Ref) (Status, error)
 
 	// Adopt takes over a holding claim from its owner, in one step: it gets the
-	// mark, the owner and at least the TTL of a, and a token greater than
+	// mark, the owner and the TTL of a, also if it had more, and a token greater than
 	// a.Token and every token used before. From then on a request with the mark
 	// it had changes nothing and is told Gone, however late or often it comes.
 	//

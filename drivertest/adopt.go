@@ -21,6 +21,7 @@ var adoptTests = []test{
 	{name: "NotHolding", run: adoptNotHolding, needs: []Feature{Adopt}},
 	{name: "HandsOn", run: adoptHandsOn, needs: []Feature{Adopt}},
 	{name: "Expires", run: adoptExpires, needs: []Feature{Adopt}},
+	{name: "TTL", run: adoptTTL, needs: []Feature{Adopt}},
 	{name: "Told", run: adoptTold, needs: []Feature{Adopt, Listen}},
 	{name: "Invalid", run: adoptInvalid, needs: []Feature{Adopt}},
 }
@@ -251,13 +252,18 @@ func adoptTokens(e *env) {
 func adoptUnits(e *env) {
 	h := e.part(e.name(), 2, 3)
 	token := e.enter(e.a, h, driver.Holding).Token
-	for _, units := range []int64{1, 3} {
-		other := adoption(h, token)
-		other.Units = units
-		e.adopt(e.b, other, driver.Refused)
+	a := adoption(h, token)
+	others := func() {
+		for _, units := range []int64{1, 3} {
+			other := a
+			other.Units = units
+			e.adopt(e.b, other, driver.Refused)
+		}
 	}
+	others()
 	e.renew(e.a, h, driver.Holding)
-	st := e.adopt(e.b, adoption(h, token), driver.Holding)
+	st := e.adopt(e.b, a, driver.Holding)
+	others() // repeated
 	if st.Spare != 0 {
 		e.Errorf("2 of 3 with %d spare tokens", st.Spare)
 	}
@@ -318,6 +324,28 @@ func adoptExpires(e *env) {
 	}
 	if st, err := e.renewRef(e.b, marked(h, a.Mark)); err != nil || st.State != driver.Gone {
 		e.Errorf("the adopter renews: %v, %v", st.State, err)
+	}
+}
+
+// A claim lives as long as its adopter asks for, also if it had more, and a
+// repetition makes that no shorter.
+func adoptTTL(e *env) {
+	h := e.claim(e.name())
+	h.TTL = 10 * life
+	a := adoption(h, e.enter(e.a, h, driver.Holding).Token)
+	a.TTL = life
+	e.adopt(e.b, a, driver.Holding)
+	if en := e.entry(e.a, h); en.TTL > 2*life {
+		e.Errorf("adopted for %v, it lasts %v", a.TTL, en.TTL)
+	}
+	long := marked(h, a.Mark)
+	long.TTL = 10 * life
+	if st, err := e.renewRef(e.b, long); err != nil || st.State != driver.Holding {
+		e.Fatalf("Renew: %v, %v", st.State, err)
+	}
+	e.adopt(e.b, a, driver.Holding)
+	if en := e.entry(e.a, h); en.TTL < 5*life {
+		e.Errorf("renewed for %v and adopted again, it lasts %v", long.TTL, en.TTL)
 	}
 }
 

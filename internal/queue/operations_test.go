@@ -296,6 +296,10 @@ func (m *machine) adopt(t *rapid.T) {
 			if st != driver.Gone || err != nil || !same(m.q, was) {
 				t.Fatalf("Adopt of %+v: %v, %v, %+v", old, st, err, now)
 			}
+		case a.Units != old.Units:
+			if st != driver.Refused || err != nil || !same(m.q, was) {
+				t.Fatalf("Adopt of %+v by %+v: %v, %v, %+v", old, a, st, err, now)
+			}
 		case old.Mark == a.Mark:
 			want := *old
 			want.Expires, want.Session = max(old.Expires, m.now+ttl), "adopter"
@@ -303,13 +307,13 @@ func (m *machine) adopt(t *rapid.T) {
 				t.Fatalf("repeated Adopt of %+v: %v, %v, %+v", old, st, err, now)
 			}
 			m.extend(now)
-		case a.Units != old.Units || a.Token < max(old.Token, old.Used) || a.Token > old.Token+Spare:
+		case a.Token < max(old.Token, old.Used) || a.Token > old.Token+Spare:
 			if st != driver.Refused || err != nil || !same(m.q, was) {
 				t.Fatalf("Adopt of %+v by %+v: %v, %v, %+v", old, a, st, err, now)
 			}
 		default:
 			if st != driver.Holding || err != nil || now.Mark != a.Mark || now.Token <= a.Token || now.Units != old.Units ||
-				now.Expires != max(old.Expires, m.now+ttl) || now.Session != "adopter" || m.q.used() != was.used() {
+				now.Expires != m.now+ttl || now.Session != "adopter" || m.q.used() != was.used() {
 				t.Fatalf("Adopt of %+v by %+v: %v, %v, %+v", old, a, st, err, now)
 			}
 			m.marks[id] = append(m.marks[id], a.Mark)

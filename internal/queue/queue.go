@@ -167,10 +167,16 @@ func (o *Op) Adopt(q *Queue, a *driver.Adoption) (driver.State, error) {
 		return driver.Gone, &driver.LimitError{HaveKind: q.Kind, WantKind: a.Kind, Have: q.Limit, Want: q.Limit}
 	case c == nil || c.Lingering || !c.Holding():
 		return driver.Gone, nil
+	case a.Units != c.Units:
+		return driver.Refused, nil
 	case c.Mark == a.Mark: // a repetition
-	case a.Units != c.Units || a.Token < max(c.Token, c.Used) || a.Token > c.Token+Spare:
+		c.Expires = max(c.Expires, o.Now+Micros(a.TTL))
+	case a.Token < max(c.Token, c.Used) || a.Token > c.Token+Spare:
 		return driver.Refused, nil
 	default:
+		// Also if it had more: what its former owner has sent does not matter any
+		// longer, and this one takes care of it for no longer than it asks for.
+		c.Expires = o.Now + Micros(a.TTL)
 		o.Signals = append(o.Signals, Signal{Adopted, *c})
 		q.Last = max(q.Last, a.Token, c.bound(o.Now))
 		c.Mark, c.Owner = a.Mark, a.Owner
@@ -178,7 +184,7 @@ func (o *Op) Adopt(q *Queue, a *driver.Adoption) (driver.State, error) {
 		// After a change of the limit others may hold beside it, or come.
 		c.Alone = c.Alone && q.used() == c.Units
 	}
-	c.Expires, c.Session = max(c.Expires, o.Now+Micros(a.TTL)), o.Session
+	c.Session = o.Session
 	return driver.Holding, nil
 }
 

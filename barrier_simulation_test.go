@@ -49,7 +49,7 @@ func TestBarrierGenerations(t *testing.T) {
 						b = b.WithAction(func(context.Context) error { ran.Add(1); return nil })
 					}
 					all.Go(func() {
-						defer f.Late.Wait()
+						defer f.Settle()
 						for g := range tt.generations {
 							begun[i].Store(g + 1)
 							if _, err := b.Wait(ctx); err != nil {
@@ -116,7 +116,7 @@ func simulateBarrier(t *testing.T, seed uint64) {
 		own := rand.New(rand.NewPCG(seed, uint64(100+i)))
 		cut := rand.New(rand.NewPCG(seed, uint64(200+i)))
 		all.Go(func() {
-			defer f.Late.Wait()
+			defer f.Settle()
 			b := c.Barrier("x", parties)
 			for ctx.Err() == nil {
 				limit := time.Duration(own.Int64N(int64(time.Minute)))

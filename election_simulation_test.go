@@ -119,7 +119,7 @@ func simulateElection(t *testing.T, rate float64, most time.Duration) {
 	}
 	all.Wait()
 	for _, f := range nets {
-		f.Late.Wait()
+		f.Settle()
 	}
 	l := campaign(t, newClient(t, store, nil).Election("x"), "the last")
 	time.Sleep(3 * time.Minute) // some look for news only now and then, over that network

@@ -61,7 +61,7 @@ func badLatch(t *testing.T, seed uint64) {
 	}
 	counts.Wait()
 	for _, f := range nets {
-		f.Late.Wait() // what was repeated by the network has no effect
+		f.Settle() // what was repeated by the network has no effect
 	}
 	count(t, exact, 1)
 	time.Sleep(time.Hour)
@@ -81,7 +81,7 @@ func badLatch(t *testing.T, seed uint64) {
 		want(t, <-w, nil)
 	}
 	for _, f := range nets {
-		f.Late.Wait()
+		f.Settle()
 	}
 }
 

@@ -24,7 +24,7 @@ func newClient(t *testing.T, s driver.Store, o *pawl.Options) *pawl.Client {
 			t.Errorf("close: %v", err)
 		}
 		if f, ok := s.(*faultstore.Store); ok {
-			f.Late.Wait() // Close may be repeated by the network, too
+			f.Settle() // Close may be repeated by the network, too
 		}
 	})
 	return c

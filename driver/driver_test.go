@@ -68,6 +68,7 @@ func TestCheckClaim(t *testing.T) {
 		"name":              {func(c *Claim) { c.Name = "" }, true},
 		"id":                {func(c *Claim) { c.ID = "" }, true},
 		"TTL":               {func(c *Claim) { c.TTL = 0 }, true},
+		"no kind":           {func(c *Claim) { c.Kind = 0 }, true},
 		"no limit":          {func(c *Claim) { c.Limit = 0 }, true},
 		"high limit":        {func(c *Claim) { c.Limit = MaxLimit + 1 }, true},
 		"no units":          {func(c *Claim) { c.Units = 0 }, true},
@@ -76,7 +77,7 @@ func TestCheckClaim(t *testing.T) {
 		"long label":        {func(c *Claim) { c.Owner.Label = strings.Repeat("x", MaxLabel+1) }, true},
 		"label of two rows": {func(c *Claim) { c.Owner.Label = "a\nb" }, true},
 	} {
-		c := Claim{Name: "n", ID: NewID(), Units: 1, Limit: 3, TTL: time.Second}
+		c := Claim{Name: "n", ID: NewID(), Kind: KindSemaphore, Units: 1, Limit: 3, TTL: time.Second}
 		tt.change(&c)
 		invalid(t, what, c.Check(), tt.bad)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,7 +51,7 @@ func TestSpoiledBesideHeld(t *testing.T) {
 			if err := spoiled.spoil(path); err != nil {
 				t.Fatal(err)
 			}
-			renewed := 0
+			var renewed atomic.Int64 // told side by side
 			s.Renew(t.Context(), refs, func(i int, st driver.Status, err error) {
 				switch {
 				case i == bad:
@@ -58,7 +59,7 @@ func TestSpoiledBesideHeld(t *testing.T) {
 				case err != nil || st.State != driver.Holding:
 					t.Errorf("renew %s: %v, %v", refs[i].Name, st.State, err)
 				default:
-					renewed++
+					renewed.Add(1)
 				}
 			})
 			listed := 0
@@ -72,8 +73,8 @@ func TestSpoiledBesideHeld(t *testing.T) {
 					listed++
 				}
 			}
-			if renewed != 100 || listed != 100 || failed == nil {
-				t.Errorf("%d renewed, %d listed, and %v", renewed, listed, failed)
+			if renewed.Load() != 100 || listed != 100 || failed == nil {
+				t.Errorf("%d renewed, %d listed, and %v", renewed.Load(), listed, failed)
 			}
 			free, again := claim("free"), claim(refs[bad].Name)
 			_, err := s.EnterAll(t.Context(), []driver.Claim{free, again})

@@ -26,15 +26,49 @@ type Store struct {
 	Entered  string       // id of the last claim
 	Leaves   []driver.Ref // all that were asked for
 	Rand     *rand.Rand
-	Rate     float64       // of requests that meet a fault
-	Delay    time.Duration // of a message, at the most
-	Late     sync.WaitGroup
+	Rate     float64               // of requests that meet a fault
+	Delay    time.Duration         // of a message, at the most
 	RenewErr error                 // what Renew answers
 	Down     bool                  // no answers: calls hang until their context ends
 	Lag      time.Duration         // of what Wait answers; that comes through even if down
 	Err      error                 // answered instead of calling the store
 	Hook     func(op string) error // called before the store; an error goes to the caller
 	After    func(op string) error // called after the store; likewise
+
+	late    int           // requests that are under way once more
+	settled chan struct{} // closed when there are none; made with the first
+}
+
+// Settle waits until no request is under way that the network repeats late.
+func (f *Store) Settle() {
+	for {
+		f.mu.Lock()
+		late, settled := f.late, f.settled
+		f.mu.Unlock()
+		if late == 0 {
+			return
+		}
+		<-settled
+	}
+}
+
+// repeat runs call later, once more.
+func (f *Store) repeat(later time.Duration, call func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.late == 0 {
+		f.settled = make(chan struct{})
+	}
+	f.late++
+	go func() {
+		time.Sleep(later)
+		call()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.late--; f.late == 0 {
+			close(f.settled)
+		}
+	}()
 }
 
 // Set makes a change to the fields.
@@ -96,10 +130,7 @@ func do[T any](ctx context.Context, f *Store, op string, call func(context.Conte
 		<-ctx.Done()
 		return none, ctx.Err()
 	case 2: // request repeated, late
-		f.Late.Go(func() {
-			time.Sleep(before + 20*behind)
-			call(context.Background())
-		})
+		f.repeat(before+20*behind, func() { call(context.Background()) })
 	}
 	if err := wait(before); err != nil {
 		return none, err

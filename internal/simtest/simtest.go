@@ -73,7 +73,7 @@ func Settle(t *testing.T, store *memstore.Store, nets []*faultstore.Store, clien
 		}
 	}
 	for _, f := range nets {
-		f.Late.Wait()
+		f.Settle()
 	}
 	time.Sleep(5 * time.Second) // what late messages may have left has a TTL
 	for q, err := range store.List(context.Background(), "") {

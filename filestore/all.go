@@ -101,6 +101,9 @@ func (s *Store) lockedAll(ctx context.Context, cs []driver.Claim, f func(map[int
 	slices.SortFunc(all, func(a, b part) int {
 		return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.bucket, b.bucket))
 	})
+	if _, err := s.time(ctx); err != nil {
+		return err
+	}
 	for _, p := range slices.Compact(all) {
 		sh := parts[p.shard]
 		if err := sh.lock(ctx, p.bucket); err != nil {

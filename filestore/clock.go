@@ -1,8 +1,10 @@
 package filestore
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -27,11 +29,27 @@ const (
 // disk, nor is a token drawn from it. So the clock rises over reboots, even with a wall clock that fell back
 // to 1970, and a queue need not be kept for the sake of its last token once
 // the clock has passed that.
+//
+// Mark has a fixed width and is overwritten where it is, which needs no room on
+// the disk. Again is a copy after it: of a write that was seen or done in part,
+// one of the two is whole.
 type clockFile struct {
 	Format int    `json:"format"`
 	Boot   string `json:"boot"`
 	Base   int64  `json:"base"`
 	Mark   int64  `json:"mark"`
+	Again  int64  `json:"again"`
+}
+
+// encode returns the file. Its end is what marks returns.
+func (f *clockFile) encode() []byte {
+	boot, _ := json.Marshal(f.Boot) // a string: it does not fail
+	return fmt.Appendf(nil, "{\n  \"format\": %d,\n  \"boot\": %s,\n  \"base\": %d,\n  \"mark\": %s",
+		f.Format, boot, f.Base, f.marks())
+}
+
+func (f *clockFile) marks() []byte {
+	return fmt.Appendf(nil, "%*d,\n  \"again\": %*d\n}\n", width, f.Mark, width, f.Again)
 }
 
 // timebase is the folder's clock as this Store knows it.
@@ -40,11 +58,14 @@ type timebase struct {
 	uptime func() time.Duration
 	base   int64
 	mark   atomic.Int64
+	moving atomic.Bool // in the background
 }
 
 func (t *timebase) now() int64 { return t.base + int64(t.uptime()/time.Microsecond) }
 
-// readClock answers nil if the folder has no clock yet.
+var errNoClock = errors.New("it does not hold a clock")
+
+// readClock returns nil if the folder has no clock yet.
 func (s *Store) readClock() (*clockFile, error) {
 	b, err := s.root.Read(clockName)
 	if disk.IsGone(err) {
@@ -55,10 +76,13 @@ func (s *Store) readClock() (*clockFile, error) {
 	}
 	var f clockFile
 	if err := json.Unmarshal(b, &f); err != nil {
-		return nil, s.damaged(clockName, err)
+		return nil, s.damaged(clockName, fmt.Errorf("%w: %w", errNoClock, err))
 	}
 	if f.Format != clockFormat {
 		return nil, s.damaged(clockName, fmt.Errorf("its format is %d, this program knows %d", f.Format, clockFormat))
+	}
+	if f.Again == 0 {
+		f.Again = f.Mark // an earlier version's
 	}
 	return &f, nil
 }
@@ -68,14 +92,10 @@ func (s *Store) damaged(file string, err error) error {
 		"when no process uses the folder any more, delete the folder", s.root.Path(), file, err))
 }
 
-// writeClock puts the clock on the disk. The folder is locked.
-func (s *Store) writeClock(f clockFile) error {
-	b, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
-		return err
-	}
+// writeClock makes the clock's file anew. The folder is locked.
+func (s *Store) writeClock(f *clockFile) error {
 	const aside = clockName + ".new" // one name: whoever comes next replaces it
-	if err := s.root.Create(aside, append(b, '\n'), true); err != nil {
+	if err := s.root.Create(aside, f.encode(), true); err != nil {
 		return err
 	}
 	if err := s.root.Move(aside, clockName); err != nil {
@@ -91,7 +111,9 @@ func (s *Store) takeClock() (bool, error) {
 		return false, err
 	}
 	s.clock.base = f.Base
-	s.clock.mark.Store(f.Mark)
+	// Somebody may be writing it. If that is not on the disk yet, it will be
+	// before the mark of before, which is minutes ahead.
+	s.clock.mark.Store(min(f.Mark, f.Again))
 	return true, nil
 }
 
@@ -113,27 +135,36 @@ func (s *Store) setClock(wall time.Time) error {
 		}
 		now := wall.UnixMicro()
 		if f != nil {
-			now = max(now, f.Mark)
+			now = max(now, f.Mark, f.Again)
 		}
 		if err := s.afterBoot(now); err != nil {
 			return err
 		}
 		up := int64(s.clock.uptime() / time.Microsecond)
-		f = &clockFile{Format: clockFormat, Boot: s.clock.boot, Base: now - up, Mark: now + reserve}
-		if err := s.writeClock(*f); err != nil {
+		f = &clockFile{Format: clockFormat, Boot: s.clock.boot, Base: now - up, Mark: now + reserve, Again: now + reserve}
+		if err := s.writeClock(f); err != nil {
 			return err
 		}
 		s.sweepSessions()
 	}
 	s.clock.base = f.Base
-	s.clock.mark.Store(f.Mark)
+	s.clock.mark.Store(min(f.Mark, f.Again))
 	return nil
 }
 
-// time is the folder's clock for an operation that may put it into a file.
+// time is the folder's clock for an operation that may put it into a file. It
+// waits for the mark only when the clock has reached it. Who locks a file calls
+// it before, too, so as not to wait with the file locked.
 func (s *Store) time(ctx context.Context) (int64, error) {
 	now := s.clock.now()
-	if now < s.clock.mark.Load()-reserve/2 {
+	mark := s.clock.mark.Load()
+	if now < mark {
+		if now >= mark-reserve/2 && s.clock.moving.CompareAndSwap(false, true) {
+			s.work.Go(func() {
+				defer s.clock.moving.Store(false)
+				_ = s.moveMark(context.Background(), now) // told when the clock has reached the mark
+			})
+		}
 		return now, nil
 	}
 	if err := s.moveMark(ctx, now); err != nil && now >= s.clock.mark.Load() {
@@ -153,18 +184,41 @@ func (s *Store) moveMark(ctx context.Context, now int64) error {
 		return err
 	}
 	f, err := s.readClock()
+	if errors.Is(err, errNoClock) {
+		// Spoiled since this store was opened. The clock is the same for all who
+		// use the folder: while the file is spoiled, nobody can set another one.
+		f, err = &clockFile{Format: clockFormat, Boot: s.clock.boot, Base: s.clock.base}, nil
+	}
 	if err != nil {
 		return err
 	}
 	if f == nil || f.Boot != s.clock.boot || f.Base != s.clock.base {
 		return driver.Permanent(fmt.Errorf("%s/%s: %w", s.root.Path(), clockName, errGone))
 	}
-	if f.Mark < now+reserve/2 {
-		f.Mark = now + reserve
-		if err := s.writeClock(*f); err != nil {
-			return err
-		}
+	if mark := min(f.Mark, f.Again); mark >= now+reserve/2 {
+		s.clock.mark.Store(mark)
+		return nil
+	}
+	was := f.encode()
+	f.Mark, f.Again = now+reserve, now+reserve
+	if err := s.writeMark(f, was); err != nil {
+		return err
 	}
 	s.clock.mark.Store(f.Mark)
 	return nil
+}
+
+// writeMark puts the marks of f on the disk: in place if the file is as was. The
+// folder is locked.
+func (s *Store) writeMark(f *clockFile, was []byte) error {
+	b, err := s.root.Read(clockName)
+	if err != nil {
+		return err
+	}
+	marks := f.marks()
+	at := len(was) - len(marks)
+	if !bytes.Equal(b, was) || at < 0 {
+		return s.writeClock(f)
+	}
+	return s.root.Overwrite(clockName, int64(at), marks, true)
 }

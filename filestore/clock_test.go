@@ -165,3 +165,43 @@ func TestBrokenTokens(t *testing.T) {
 		t.Errorf("%d files are left of an empty queue", n)
 	}
 }
+
+// TestRebootSpoiled: after a boot, too, what cannot be read costs its own name
+// only, and what another version wrote is kept.
+func TestRebootSpoiled(t *testing.T) {
+	for _, spoiled := range spoils {
+		t.Run(spoiled.what, func(t *testing.T) {
+			dir := t.TempDir()
+			s := mustOpen(t, dir)
+			enter(t, s, claim("bad"), driver.Holding)
+			enter(t, s, claim("good"), driver.Holding)
+			path := queueFile(s, "bad")
+			s.Close()
+			if err := spoiled.spoil(path); err != nil {
+				t.Fatal(err)
+			}
+			m := thisMachine(t)
+			m.boot = "another"
+			s = mustOpenOn(t, dir, m)
+			enter(t, s, claim("good"), driver.Holding)
+			_, err := s.Enter(t.Context(), claim("bad"))
+			wants(t, err, path, spoiled.says)
+		})
+	}
+}
+
+// TestRebootSpoiledFolder: so does a folder of queues.
+func TestRebootSpoiledFolder(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	enter(t, s, claim("good"), driver.Holding)
+	bad := (shardOf("good") + 1) % shards
+	path := filepath.Join(s.queues.dir.Path(), shardName(bad))
+	s.Close()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := thisMachine(t)
+	m.boot = "another"
+	enter(t, mustOpenOn(t, dir, m), claim("good"), driver.Holding)
+}

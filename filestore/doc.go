@@ -45,5 +45,7 @@
 //
 // Inspect, List and Load write nothing, so they work where nothing can be
 // written. On a full disk nobody new comes in where a file must grow, and those
-// who hold go on: a renewal needs no room.
+// who hold go on: a renewal needs no room, nor does the clock's mark, and to
+// leave takes room only while others wait for the name or share it. File systems
+// that never write in place (btrfs, ZFS) need room for all of that.
 package filestore

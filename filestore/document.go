@@ -41,9 +41,10 @@ const maxQueue = 4 << 20
 // wherever it is cut off. It changes only the claims of its own process, so
 // that nobody else suffers from a number that was written in part.
 const (
-	firstLine = "pawl queue 2"
-	lastLine  = "end\n"
-	width     = 19 // digits of an int64
+	anyVersion = "pawl queue "
+	firstLine  = anyVersion + "2"
+	lastLine   = "end\n"
+	width      = 19 // digits of an int64
 )
 
 // paper is a queue's file, and what it says. It is not changed once it was made.
@@ -246,7 +247,10 @@ func (p *paper) renewed(old *paper) (from, to int, ok bool) {
 	return from, to, true
 }
 
-var errEmpty = errors.New("it is empty")
+var (
+	errEmpty   = errors.New("it is empty")
+	errVersion = errors.New("another version of pawl wrote it")
+)
 
 // decode reads a queue's file, of which old is what was there before.
 func decode(old *paper, raw []byte) (*paper, error) {
@@ -255,7 +259,10 @@ func decode(old *paper, raw []byte) (*paper, error) {
 	}
 	p := &paper{raw: raw}
 	t := text{rest: raw}
-	if string(t.line()) != firstLine+"\n" {
+	if first := string(t.line()); first != firstLine+"\n" {
+		if strings.HasPrefix(first, anyVersion) && strings.HasSuffix(first, "\n") {
+			return nil, fmt.Errorf("%w: its first line is %.60q, not %q", errVersion, first, firstLine)
+		}
 		return nil, fmt.Errorf("its first line is not %q", firstLine)
 	}
 	name, ok := strings.CutPrefix(string(t.line()), "name ")
@@ -517,7 +524,7 @@ func (sh *shard) save(file, name string, loaded *paper, q *queue.Queue, now int6
 		// A limit that was changed must outlive a power cut; claims need not.
 		err = sh.put(file, p.raw, true, q.Declared != 0)
 	} else if from < to {
-		err = sh.dir.Overwrite(file, int64(from), p.raw[from:to])
+		err = sh.dir.Overwrite(file, int64(from), p.raw[from:to], false)
 	}
 	if err != nil {
 		sh.papers.forget(file)

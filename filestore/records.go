@@ -128,6 +128,9 @@ func (s *Store) swap(ctx context.Context, sh *shard, r driver.Record) (driver.Re
 	none := driver.Record{Name: r.Name}
 	file := recordFileName(r.Name)
 	bucket := bucketOf(file)
+	if _, err := s.time(ctx); err != nil {
+		return none, err
+	}
 	if err := sh.lock(ctx, bucket); err != nil {
 		return none, err
 	}

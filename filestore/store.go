@@ -337,6 +337,9 @@ func (s *Store) locked(ctx context.Context, name string, f func(sh *shard, file 
 	}
 	file := queueFileName(name)
 	bucket := bucketOf(file)
+	if _, err := s.time(ctx); err != nil {
+		return err
+	}
 	if err := sh.lock(ctx, bucket); err != nil {
 		return err
 	}

@@ -2,10 +2,12 @@ package filestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pawl-go/pawl/filestore/internal/disk"
@@ -117,28 +119,29 @@ type entry struct {
 }
 
 // files yields the files of a table, beginning with any shard, and with them
-// what lies aside.
+// what lies aside. After a shard that cannot be read it goes on with the next.
 func (t *table) files() iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		start := rand.IntN(shards)
 		for i := range shards {
 			sh, err := t.existing((start + i) % shards)
-			if err != nil {
-				yield(entry{}, err)
-				return
-			}
-			if sh == nil {
+			if err == nil && sh == nil {
 				continue
 			}
-			if err := sh.there(); err != nil {
-				yield(entry{}, err)
-				return
+			if err == nil {
+				err = sh.there()
+			}
+			if err != nil {
+				if !yield(entry{}, err) {
+					return
+				}
+				continue
 			}
 			for name, err := range sh.dir.Names() {
 				if err == nil && !strings.HasSuffix(strings.TrimSuffix(name, asideSuffix), t.suffix) {
 					continue
 				}
-				if !yield(entry{sh, name}, err) || err != nil {
+				if !yield(entry{sh, name}, err) {
 					return
 				}
 			}
@@ -171,17 +174,23 @@ func (s *Store) loadFile(f entry) (string, queue.Queue, error) {
 // linger, or with a token that the clock, which starts at mark or later, has not
 // passed. The others'
 // clients are dead. Among them are files that a power cut left without their
-// content.
+// content, but not what another version wrote, nor what is no file to be read.
 func (s *Store) afterBoot(mark int64) error {
 	for f, err := range s.queues.files() {
-		if err != nil {
-			return err
+		var raw []byte
+		if err == nil {
+			raw, err = f.shard.dir.Read(f.name)
 		}
-		raw, err := f.shard.dir.Read(f.name)
-		if err != nil && !disk.IsGone(err) {
-			return err
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			return err // not the file's fault
+		}
+		if err != nil {
+			continue // it costs its own names only
 		}
 		p, err := decode(noPaper, raw)
+		if errors.Is(err, errVersion) {
+			continue
+		}
 		if err != nil {
 			p = noPaper
 		}
@@ -192,9 +201,8 @@ func (s *Store) afterBoot(mark int64) error {
 		if err == nil && keep {
 			continue
 		}
-		if err := f.shard.dir.Remove(f.name); err != nil && !disk.IsGone(err) {
-			return err
-		}
+		// If it stays, that too costs its own name only: its clients are dead.
+		_ = f.shard.dir.Remove(f.name)
 	}
 	return nil
 }

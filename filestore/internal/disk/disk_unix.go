@@ -169,8 +169,9 @@ func write(fd int, data []byte) error {
 }
 
 // Overwrite writes data over what a file has at that offset. Who reads the file
-// meanwhile may find a part of data only.
-func (d *Dir) Overwrite(name string, offset int64, data []byte) error {
+// meanwhile may find a part of data only. With sync it is on the disk when
+// Overwrite returns.
+func (d *Dir) Overwrite(name string, offset int64, data []byte, sync bool) error {
 	fd, err := openat(d.fd, name, unix.O_WRONLY|unix.O_NOFOLLOW)
 	if err != nil {
 		return pathError("open", d.path, name, err)
@@ -186,6 +187,9 @@ func (d *Dir) Overwrite(name string, offset int64, data []byte) error {
 			err = io.ErrShortWrite
 		}
 		data, offset = data[max(n, 0):], offset+int64(n)
+	}
+	if err == nil && sync {
+		err = retry(func() error { return unix.Fsync(fd) })
 	}
 	return pathError("write", d.path, name, err)
 }

@@ -152,7 +152,11 @@ func TestStoppedAmidTheMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	move(6 * time.Minute)
-	renewed(t, soon(t), s, refs...)
+	ctx := soon(t)
+	renewed(t, ctx, s, refs...)
+	if ctx.Err() != nil {
+		t.Error("renewals wait for the folder's lock")
+	}
 	if _, err := s.Enter(soon(t), claim("free")); err != nil {
 		t.Error(err)
 	}
@@ -172,6 +176,7 @@ func TestStoppedAmidTheMark(t *testing.T) {
 	}
 	move(time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	done := make(chan error)
 	go func() {
 		_, err := s.Enter(ctx, claim("n"))

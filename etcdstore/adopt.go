@@ -47,9 +47,9 @@ func (s *Store) adopt(ctx context.Context, a *driver.Adoption) (st driver.Status
 		switch {
 		case m == nil || m.Lingering || m.state != driver.Holding:
 			return st, nil
-		case m.Mark == a.Mark: // it is adopted already
+		case m.Mark == a.Mark && m.Units == a.Units: // it is adopted already
 			return s.refresh(ctx, q, id, a.TTL, 0)
-		case a.Units != m.Units || a.Token < m.spoken(0) || a.Token > m.token+m.spare():
+		case m.Mark == a.Mark || m.Units != a.Units || a.Token < m.spoken(0) || a.Token > m.token+m.spare():
 			e := m.entry(time.Now())
 			return driver.Status{State: driver.Refused, Blocker: &e}, nil
 		}
@@ -65,7 +65,9 @@ func (s *Store) adopt(ctx context.Context, a *driver.Adoption) (st driver.Status
 // Invariant: with the owner the key changes. So what the old owner has asked for finds
 // nothing where it looks for the claim, and a condition that it has got from Held is
 // false. The claim keeps its place, and gets the next token; so those who wait, whose
-// tokens were to follow from when they came, are marked, as for one that grows.
+// tokens were to follow from when they came, are marked, as for one that grows. It lives
+// for its new owner's TTL from now, also if that is less than it had: when that is over
+// the new owner no longer takes it for its own.
 func (s *Store) handOver(ctx context.Context, q *snapshot, m *member, a *driver.Adoption) (now *snapshot, st driver.Status, done bool, err error) {
 	id := claimID{a.Name, a.ID, a.Mark}
 	w, err := s.overtakeAll(ctx, q)
@@ -75,15 +77,11 @@ func (s *Store) handOver(ctx context.Context, q *snapshot, m *member, a *driver.
 	if w.q != q {
 		return w.q, st, false, nil // that took more than one transaction: look again
 	}
-	life, err := s.life(ctx, m, m.id(q.name), a.TTL)
+	l, from, err := s.leaseFor(ctx, a.TTL)
 	if err != nil {
 		return nil, st, false, err
 	}
-	l, from, err := s.leaseFor(ctx, life)
-	if err != nil {
-		return nil, st, false, err
-	}
-	end, err := s.attempting(ctx, id, l, from.Add(life))
+	end, err := s.attempting(ctx, id, l, from.Add(a.TTL))
 	if err != nil {
 		return nil, st, false, err
 	}
@@ -94,7 +92,8 @@ func (s *Store) handOver(ctx context.Context, q *snapshot, m *member, a *driver.
 	c.Mark, c.Owner, c.Store, c.TTL, c.Came, c.Used = a.Mark, a.Owner, s.id, l.seconds, m.came(), 0
 	c.Alone = m.alone && q.used() == m.Units // after a change of the limit others may hold beside it
 	w.draw(&c)
-	w.cmps = append(w.cmps, m.same(), absent(key), s.barred(l))
+	w.attempt(l)
+	w.cmps = append(w.cmps, m.same(), absent(key))
 	w.puts = append(w.puts, clientv3.OpDelete(m.key), clientv3.OpPut(key, c.encode(), clientv3.WithLease(l.id)),
 		clientv3.OpPut(s.keys.mail(m.Store, m.key), check+m.ID, clientv3.WithLease(m.lease)))
 	now, wrote, err := w.try(ctx)
@@ -107,7 +106,7 @@ func (s *Store) handOver(ctx context.Context, q *snapshot, m *member, a *driver.
 	}
 	mine := now.owned(id)
 	if told = true; wrote && mine != nil {
-		s.track(now, mine, l, from, life)
+		s.track(now, mine, l, from, a.TTL)
 	}
 	if now, err = s.settle(ctx, now); err != nil {
 		return nil, st, false, err
@@ -203,7 +202,7 @@ func (s *Store) move(ctx context.Context, q *snapshot, m *member, ttl, life time
 		// Its owner takes the claim to be on its own lease: see letter.
 		then = append(then, clientv3.OpPut(s.keys.mail(m.Store, m.key), check+m.ID, clientv3.WithLease(m.lease)))
 	}
-	res, err := s.txn(ctx, []clientv3.Cmp{m.same(), s.barred(l)}, append(then, read), []clientv3.Op{read})
+	res, err := s.txn(ctx, []clientv3.Cmp{m.same(), s.barred(l)}, append(then, read), []clientv3.Op{s.readBar(l), read})
 	if errors.Is(err, errNoLease) {
 		s.drop(l)
 		told = true
@@ -212,6 +211,11 @@ func (s *Store) move(ctx context.Context, q *snapshot, m *member, ttl, life time
 		return moved{}, err
 	}
 	told = true
+	if !res.Succeeded {
+		if err := s.sawBar(l, res.Responses[0].GetResponseRange(), res.Header.Revision); err != nil {
+			return moved{}, err
+		}
+	}
 	now, err := s.snapshot(q.name, res.Responses[len(res.Responses)-1].GetResponseRange().Kvs, res.Header.Revision)
 	if err != nil {
 		return moved{}, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pawl-go/pawl/driver"
@@ -14,10 +15,10 @@ import (
 // been answered. It may be carried out later, and then the claim would live as
 // long as the lease does, which is for others' sake.
 //
-// So each such request compares the lease's bar, a key on that lease, and to
-// change the bar is to refuse all requests that are still on their way (those
-// that are waited for are sent again). That happens when the claim leaves, or its
-// time is over.
+// So each such request compares the revision of the lease's bar, a key on that
+// lease, and to write the bar is to refuse all requests that are still on their way
+// (those that are waited for are sent again). That happens when the claim leaves, or
+// its time is over.
 type attempt struct {
 	lease   *lease
 	expires time.Time
@@ -83,21 +84,38 @@ func (s *Store) unanswered(id claimID) bool {
 	return s.tried[id] != nil
 }
 
-// barred is the comparison that goes with each attempt on a lease.
+// barred is the comparison that goes with each attempt on a lease. If it does not
+// hold, what readBar reads goes to sawBar before another attempt is made: so no
+// attempt is made twice with the same bar in vain.
 func (s *Store) barred(l *lease) clientv3.Cmp {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := s.keys.bar(l.id)
-	if l.bar == "" {
-		return absent(key)
-	}
-	return clientv3.Compare(clientv3.Value(key), "=", l.bar)
+	return clientv3.Compare(clientv3.ModRevision(s.keys.bar(l.id)), "=", l.bar)
 }
 
-// raiseBar refuses all attempts on the lease that have not arrived.
+func (s *Store) readBar(l *lease) clientv3.Op {
+	return clientv3.OpGet(s.keys.bar(l.id), clientv3.WithKeysOnly())
+}
+
+// sawBar takes over the bar of a lease as it was read at a revision. errBarred: it had
+// one and has none, so the lease has ended, or somebody has deleted the key.
+func (s *Store) sawBar(l *lease, r *pb.RangeResponse, revision int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case len(r.Kvs) > 0:
+		l.bar = max(l.bar, r.Kvs[0].ModRevision)
+	case l.bar != 0 && l.bar <= revision:
+		s.closeLocked(l)
+		return errBarred
+	}
+	return nil
+}
+
+// raiseBar refuses all attempts on the lease that have not arrived. Many may do so at
+// once, and the replies come in any order: the bar is the one written last.
 func (s *Store) raiseBar(ctx context.Context, l *lease) error {
-	bar := time.Now().Format(time.RFC3339Nano)
-	_, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpPut(s.keys.bar(l.id), bar, clientv3.WithLease(l.id))}, nil)
+	res, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpPut(s.keys.bar(l.id), "", clientv3.WithLease(l.id))}, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -105,19 +123,24 @@ func (s *Store) raiseBar(ctx context.Context, l *lease) error {
 		s.dropLocked(l)
 		return nil
 	case err != nil:
-		// The bar may be another now, or become so, and this one would be refused
-		// everything: new claims take a new lease.
-		if s.leases[l.seconds] == l {
-			delete(s.leases, l.seconds)
-		}
+		// The bar may be another now, or become so at any time: new claims take a new
+		// lease.
+		s.closeLocked(l)
 		return err
 	}
-	l.bar = bar
+	l.bar = max(l.bar, res.Header.Revision)
 	return nil
 }
 
-// errBarred: it is not known what the bar of a lease is.
+// errBarred: it is not known what the bar of a lease is, or will be.
 var errBarred = errors.New("the lease takes no new claims")
+
+// closeLocked has new claims take a new lease. s.mu is held.
+func (s *Store) closeLocked(l *lease) {
+	if s.leases[l.seconds] == l {
+		delete(s.leases, l.seconds)
+	}
+}
 
 // open tells whether the lease takes new claims.
 func (s *Store) open(l *lease) bool {

@@ -113,7 +113,7 @@ func (e *entering) first(ctx context.Context) (st driver.Status, err error) {
 		}
 		alone, m := e.put(sort{c.Kind, c.Limit}, firstSlot, true, nil)
 		var mb member // the claim, put behind others
-		otherwise := []clientv3.Op{read, epoch}
+		otherwise := []clientv3.Op{read, epoch, s.readBar(e.lease)}
 		oneStep := !c.Try && !e.repeated && (busy || s.busy[hint].Load())
 		if oneStep {
 			var behind clientv3.Op
@@ -148,6 +148,9 @@ func (e *entering) first(ctx context.Context) (st driver.Status, err error) {
 			return e.behind(ctx, q, mb)
 		}
 		if err := s.see(ops[1].GetResponseRange()); err != nil {
+			return st, err
+		}
+		if err := s.sawBar(e.lease, ops[2].GetResponseRange(), res.Header.Revision); err != nil {
 			return st, err
 		}
 		e.repeated = false
@@ -249,9 +252,12 @@ func (e *entering) again(ctx context.Context, q *snapshot) (st driver.Status, do
 	read := s.keys.ofQueue(c.Name)
 	res, err := s.txn(ctx, []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(s.keys.limit(c.Name)), "=", q.set), absent(m.key), s.keys.since(e.base), s.barred(e.lease),
-	}, []clientv3.Op{read, put}, nil)
-	if err != nil || !res.Succeeded {
+	}, []clientv3.Op{read, put}, []clientv3.Op{s.readBar(e.lease)})
+	if err != nil {
 		return st, false, err
+	}
+	if !res.Succeeded {
+		return st, false, s.sawBar(e.lease, res.Responses[0].GetResponseRange(), res.Header.Revision)
 	}
 	if q, err = s.snapshot(c.Name, res.Responses[0].GetResponseRange().Kvs, res.Header.Revision); err != nil {
 		return st, false, err
@@ -286,7 +292,8 @@ func (e *entering) try(ctx context.Context, q *snapshot) (st driver.Status, done
 		e.base = w.base
 		put, m = e.put(sort{c.Kind, declared}, e.slot, true, w)
 	}
-	w.cmps, w.puts = append(w.cmps, absent(m.key), s.barred(e.lease)), append(w.puts, put)
+	w.attempt(e.lease)
+	w.cmps, w.puts = append(w.cmps, absent(m.key)), append(w.puts, put)
 	q, wrote, err := w.try(ctx)
 	if err != nil || !wrote {
 		return st, false, err

@@ -25,7 +25,7 @@ type lease struct {
 
 	// Guarded by the store's mutex alone.
 	gone bool
-	bar  string // see attempt; "" before the first
+	bar  int64 // revision of its bar, as far as is known; 0: there is none. See attempt.
 }
 
 // least is the shortest TTL that a cluster grants with its default settings.
@@ -187,9 +187,7 @@ func (s *Store) drop(l *lease) {
 
 func (s *Store) dropLocked(l *lease) {
 	l.gone = true
-	if s.leases[l.seconds] == l {
-		delete(s.leases, l.seconds)
-	}
+	s.closeLocked(l)
 }
 
 // timesToLive adds to left how long the leases of queues have left, as far as that is

@@ -50,6 +50,7 @@ type writing struct {
 	drawn int64
 	cmps  []clientv3.Cmp
 	puts  []clientv3.Op
+	lease *lease // on which it puts a claim; may be nil
 }
 
 func (s *Store) write(q *snapshot, base int64) *writing {
@@ -87,6 +88,11 @@ func (w *writing) draw(c *claim) {
 	c.Token, c.Drawn, c.Base, c.Overtaken = 0, w.drawn, w.base, false
 }
 
+// attempt has it compare the bar of the lease that it puts a claim on.
+func (w *writing) attempt(l *lease) {
+	w.lease, w.cmps = l, append(w.cmps, w.s.barred(l))
+}
+
 func (w *writing) put(m *member, c claim) {
 	w.cmps = append(w.cmps, m.present())
 	w.puts = append(w.puts, m.put(c))
@@ -102,19 +108,27 @@ func (w *writing) commit(ctx context.Context) (*snapshot, error) {
 // are not written.
 func (w *writing) try(ctx context.Context) (*snapshot, bool, error) {
 	read := w.s.keys.ofQueue(w.q.name)
-	res, err := w.s.txn(ctx, w.cmps, append(w.puts, read),
-		[]clientv3.Op{read, clientv3.OpGet(w.s.keys.epoch())})
+	otherwise := []clientv3.Op{read, clientv3.OpGet(w.s.keys.epoch())}
+	if w.lease != nil {
+		otherwise = append(otherwise, w.s.readBar(w.lease))
+	}
+	res, err := w.s.txn(ctx, w.cmps, append(w.puts, read), otherwise)
 	if err != nil {
 		return nil, false, err
 	}
-	n := len(res.Responses)
+	found := res.Responses[len(res.Responses)-1]
 	if !res.Succeeded {
-		n--
-		if err := w.s.see(res.Responses[n].GetResponseRange()); err != nil {
+		found = res.Responses[0]
+		if err := w.s.see(res.Responses[1].GetResponseRange()); err != nil {
 			return nil, false, err
 		}
+		if w.lease != nil {
+			if err := w.s.sawBar(w.lease, res.Responses[2].GetResponseRange(), res.Header.Revision); err != nil {
+				return nil, false, err
+			}
+		}
 	}
-	q, err := w.s.snapshot(w.q.name, res.Responses[n-1].GetResponseRange().Kvs, res.Header.Revision)
+	q, err := w.s.snapshot(w.q.name, found.GetResponseRange().Kvs, res.Header.Revision)
 	return q, res.Succeeded, err
 }
 

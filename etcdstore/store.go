@@ -146,7 +146,13 @@ func (s *Store) failed(c *call, err error) error {
 
 // txn runs a transaction: if all of cmps hold then one list of operations, else
 // the other.
+//
+// Invariant: whatever is tried again and again comes here each time, so it ends with
+// its context.
 func (s *Store) txn(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	return s.client.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
 }
 

@@ -232,18 +232,22 @@ func (t *table) free(name string) bool {
 	if err != nil {
 		return true // whoever tries is told why
 	}
-	bucket := bucketOf(queueFileName(name))
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if sh.open() != nil {
-		return true
+	return sh.free(bucketOf(queueFileName(name)))
+}
+
+// free reports whether the lock could be had at once; a hint.
+func (l *locks) free(bucket int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open() != nil {
+		return true // whoever tries is told why
 	}
-	if sh.lines[bucket] != nil {
+	if l.lines[bucket] != nil {
 		return false
 	}
-	ok, err := sh.file.Try(bucket)
+	ok, err := l.file.Try(bucket)
 	if ok {
-		_ = sh.file.Drop(bucket)
+		_ = l.file.Drop(bucket)
 	}
 	return ok || err != nil
 }

@@ -232,7 +232,7 @@ func (s *Store) sweepRecord(ctx context.Context, e entry) {
 		return err == nil && f.Version != 0 && f.Version < now && f.record("", now).Version == 0
 	}
 	bucket := bucketOf(e.name)
-	if !litter() || e.shard.lock(ctx, bucket) != nil {
+	if !litter() || !e.free() || e.shard.lock(ctx, bucket) != nil {
 		return
 	}
 	defer e.shard.drop(bucket)

@@ -13,12 +13,14 @@ import (
 	"github.com/pawl-go/pawl/filestore/internal/disk"
 )
 
-// spoils make a queue's file one that cannot be read, and are told at once.
-var spoils = []struct {
+type spoil struct {
 	what  string
 	spoil func(path string) error
 	says  string
-}{
+}
+
+// spoils make a queue's file one that cannot be read, and are told at once.
+var spoils = []spoil{
 	{"another form", func(path string) error { return os.WriteFile(path, []byte("pawl queue 3\n"), 0o600) }, "damaged"},
 	{"a folder", func(path string) error {
 		if err := os.Remove(path); err != nil {

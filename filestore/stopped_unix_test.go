@@ -17,6 +17,13 @@ import (
 
 func init() {
 	systemRoles["stop"], systemRoles["files"] = playStop, playFiles
+	pipe := func(path string) error {
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+		return syscall.Mkfifo(path, 0o600)
+	}
+	spoils = append(spoils, spoil{"a pipe", pipe, "not a regular file"})
 }
 
 // playStop has the name's file locked when it is stopped.

@@ -71,7 +71,7 @@ func (s *Store) sweepFolder(budget time.Duration) {
 			continue
 		}
 		name, q, err := s.loadFile(f)
-		if err == nil && s.litter(&q, dead) {
+		if err == nil && s.litter(&q, dead) && f.free() {
 			_ = s.change(ctx, "sweep", name, func(q *queue.Queue, o *queue.Op) {
 				o.Look(q)
 				bury(q, o, "", dead)
@@ -102,7 +102,7 @@ func (s *Store) litter(q *queue.Queue, dead func(string) bool) bool {
 // reports whether that is what the file is.
 func (s *Store) sweepAside(ctx context.Context, f entry) bool {
 	file, is := strings.CutSuffix(f.name, asideSuffix)
-	if is {
+	if is && f.free() {
 		bucket := bucketOf(file)
 		if f.shard.lock(ctx, bucket) == nil {
 			_ = f.shard.dir.Remove(f.name) // not in use: the file is locked
@@ -116,6 +116,12 @@ func (s *Store) sweepAside(ctx context.Context, f entry) bool {
 type entry struct {
 	shard *shard
 	name  string
+}
+
+// free reports whether the file's lock could be had at once. A round passes over
+// what is locked: by somebody who may be stopped.
+func (f entry) free() bool {
+	return f.shard.free(bucketOf(strings.TrimSuffix(f.name, asideSuffix)))
 }
 
 // files yields the files of a table, beginning with any shard, and with them

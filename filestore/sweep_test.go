@@ -150,3 +150,46 @@ func TestLeftovers(t *testing.T) {
 		t.Errorf("a file aside that nobody needs is still there: %v", err)
 	}
 }
+
+// TestSweepBesideLocked: names that are locked do not use up the round.
+func TestSweepBesideLocked(t *testing.T) {
+	dir := t.TempDir()
+	s, gone, stopped := mustOpen(t, dir), mustOpen(t, dir), mustOpen(t, dir)
+	for i := range 20 {
+		name := fmt.Sprint("dead/", i)
+		if i > 0 && shardOf(name) == shardOf("dead/0") {
+			continue // some systems have one lock for both
+		}
+		enter(t, gone, claim(name), driver.Holding)
+		rec := driver.Record{Name: name, Value: []byte("v"), TTL: time.Millisecond}
+		if _, err := s.CompareAndSwap(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone.Close()
+	aside := queueFile(s, "dead/0") + asideSuffix
+	if err := os.WriteFile(aside, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, locked := range []struct {
+		table *table
+		file  string
+	}{{&stopped.queues, queueFileName("dead/0")}, {&stopped.records, recordFileName("dead/0")}} {
+		sh, err := locked.table.shard(shardOf("dead/0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sh.lock(t.Context(), bucketOf(locked.file)); err != nil {
+			t.Fatal(err)
+		}
+		defer sh.drop(bucketOf(locked.file))
+	}
+	time.Sleep(2 * time.Millisecond) // the records run out
+	s.sweepFolder(patience)
+	if n := countFiles(t, s.queues.dir.Path()); n != 2 {
+		t.Errorf("%d queues are left, want the locked one and what lies aside", n)
+	}
+	if n := countFiles(t, s.records.dir.Path()); n != 1 {
+		t.Errorf("%d records are left, want 1", n)
+	}
+}

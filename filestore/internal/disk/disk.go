@@ -22,6 +22,9 @@ const MaxFile = 64 << 20
 // ErrTooBig: a file is larger than MaxFile.
 var ErrTooBig = errors.New("the file is larger than any that was written here")
 
+// ErrNotRegular: what lies there is a pipe, a socket or a device.
+var ErrNotRegular = errors.New("not a regular file")
+
 // Dir is an open folder. Its methods may be called at once, Close only last.
 type Dir struct {
 	fd   int
@@ -69,7 +72,7 @@ func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // IsHopeless reports whether err is one that repeating does not mend.
 func IsHopeless(err error) bool {
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrTooBig) || errors.Is(err, ErrUnsupported) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrTooBig) || errors.Is(err, ErrNotRegular) || errors.Is(err, ErrUnsupported) {
 		return true
 	}
 	for _, e := range []syscall.Errno{

@@ -89,7 +89,8 @@ func info(st *unix.Stat_t) Info {
 
 // Read returns the content of a file.
 func (d *Dir) Read(name string) ([]byte, error) {
-	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW)
+	// A pipe that nobody writes to would block.
+	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, pathError("open", d.path, name, err)
 	}
@@ -97,6 +98,13 @@ func (d *Dir) Read(name string) ([]byte, error) {
 	var st unix.Stat_t
 	if err := retry(func() error { return unix.Fstat(fd, &st) }); err != nil {
 		return nil, pathError("stat", d.path, name, err)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFDIR:
+		return nil, pathError("read", d.path, name, unix.EISDIR)
+	default:
+		return nil, pathError("read", d.path, name, ErrNotRegular)
 	}
 	buf := make([]byte, 0, min(st.Size, MaxFile)+512)
 	for {
@@ -172,7 +180,7 @@ func write(fd int, data []byte) error {
 // meanwhile may find a part of data only. With sync it is on the disk when
 // Overwrite returns.
 func (d *Dir) Overwrite(name string, offset int64, data []byte, sync bool) error {
-	fd, err := openat(d.fd, name, unix.O_WRONLY|unix.O_NOFOLLOW)
+	fd, err := openat(d.fd, name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil {
 		return pathError("open", d.path, name, err)
 	}
@@ -278,7 +286,7 @@ func (d *Dir) Modified(name string) (time.Time, error) {
 
 // File opens a file for a lock.
 func (d *Dir) File(name string) (*File, error) {
-	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW)
+	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, pathError("open", d.path, name, err)
 	}

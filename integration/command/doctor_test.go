@@ -57,8 +57,11 @@ func (r report) healthy(t *testing.T) {
 	}
 }
 
+// everySecond is what doctor finds nothing wrong with; other tests do without.
+var everySecond = []string{"--appendfsync", "everysec"}
+
 func TestDoctorRedis(t *testing.T) {
-	b := newRedis(t, servers.RedisOptions{AppendOnly: true})
+	b := newRedis(t, servers.RedisOptions{AppendOnly: true, Args: everySecond})
 	r := b.doctor(0)
 	r.healthy(t)
 	r.want(t, "ok", "reachable", "Redis ")
@@ -102,7 +105,7 @@ func TestDoctorRedisCluster(t *testing.T) {
 }
 
 func TestDoctorRedisRights(t *testing.T) {
-	b := newRedis(t, servers.RedisOptions{AppendOnly: true, Password: "open-sesame"})
+	b := newRedis(t, servers.RedisOptions{AppendOnly: true, Args: everySecond, Password: "open-sesame"})
 	b.doctor(0).healthy(t)
 	for _, url := range []string{"redis://" + b.redis.Addr(), "redis://:wrong-word@" + b.redis.Addr()} {
 		newBundle(t, url).doctor(69).want(t, "fail", "reachable", "")

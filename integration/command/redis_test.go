@@ -32,7 +32,6 @@ func newRedis(t *testing.T, o servers.RedisOptions) *redisBundle {
 func TestServerGoesForGood(t *testing.T) {
 	for name, end := range map[string]func(*servers.Redis){"stopped": (*servers.Redis).Pause, "killed": (*servers.Redis).Kill} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			b := newRedis(t, servers.RedisOptions{})
 			const ttl = 10 * time.Second
 			p, pid := b.hold("x", "--ttl", ttl.String())

@@ -186,6 +186,9 @@ func (t *turn) finish() (bool, error) {
 		if c.Holding() && m.Held == 0 {
 			m.Held = max(t.now, m.Came)
 		}
+		if known && old.Mark != c.Mark {
+			m.TTL = 0 // what its former owner gave it does not count
+		}
 		m.TTL = max(m.TTL, int64(t.ttls[c.ID]/time.Millisecond))
 		if m.Node != "" {
 			nodes[m.Node] = true

@@ -267,8 +267,11 @@ func adoptUnits(e *env) {
 	if st.Spare != 0 {
 		e.Errorf("2 of 3 with %d spare tokens", st.Spare)
 	}
-	e.enter(e.a, try(e.part(h.Name, 1, 3)), driver.Holding)
+	e.enter(e.b, try(e.part(h.Name, 1, 3)), driver.Holding)
 	e.enter(e.a, try(e.part(h.Name, 1, 3)), driver.Refused)
+	if st, err := e.renewRef(e.b, marked(h, a.Mark)); err != nil || st.State != driver.Holding {
+		e.Errorf("what was refused has changed it: Renew: %v, %v", st.State, err)
+	}
 }
 
 func adoptKind(e *env) {

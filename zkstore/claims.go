@@ -228,8 +228,11 @@ func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status,
 	case driver.Holding:
 		s.own(key, a.Name, n.class, sent, a.TTL)
 	case driver.Refused:
-		s.disown(key)
-		blocker := t.entry(t.q.Find(a.ID).Entry(t.Now))
+		c := t.q.Find(a.ID)
+		if c.Mark != a.Mark { // else it is this owner's, who asks for other units
+			s.disown(key)
+		}
+		blocker := t.entry(c.Entry(t.Now))
 		return driver.Status{State: state, Blocker: &blocker}, nil
 	default:
 		s.disown(key)

@@ -81,7 +81,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 
 // see answers the status of a claim without renewing it.
 func (s *Store) see(ctx context.Context, r driver.Ref) (driver.Status, error) {
-	st, err := call(ctx, s, func(w *work) (st driver.Status, err error) {
+	st, err := call(ctx, s, s.entering(r.Name), func(w *work) (st driver.Status, err error) {
 		var row *Row
 		var q *queue.Queue
 		err = w.change(r.Name, nil, func(now *queue.Queue, o *queue.Op, at *Row) (bool, error) {
@@ -105,8 +105,8 @@ func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, er
 	if err := a.Check(); err != nil {
 		return driver.Status{}, fmt.Errorf("adopt: %w", err)
 	}
-	sent := time.Now()
-	st, err := call(ctx, s, func(w *work) (st driver.Status, err error) {
+	st, err := call(ctx, s, s.entering(a.Name), func(w *work) (st driver.Status, err error) {
+		sent := time.Now()
 		var row *Row
 		var q *queue.Queue
 		err = w.change(a.Name, nil, func(now *queue.Queue, o *queue.Op, at *Row) (bool, error) {
@@ -133,7 +133,7 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	if err := r.Check(); err != nil {
 		return driver.Gone, fmt.Errorf("leave: %w", err)
 	}
-	was, err := call(ctx, s, func(w *work) (driver.State, error) { return w.leave(&r) })
+	was, err := call(ctx, s, s.leaving(r.Name), func(w *work) (driver.State, error) { return w.leave(&r) })
 	if err != nil {
 		return driver.Gone, s.failed("leave", r.Name, err)
 	}
@@ -220,7 +220,7 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.S
 	if err := cmp.Or(r.Check(), driver.CheckUnits(units)); err != nil {
 		return driver.Status{}, fmt.Errorf("resize: %w", err)
 	}
-	st, err := call(ctx, s, func(w *work) (st driver.Status, err error) {
+	st, err := call(ctx, s, s.entering(r.Name), func(w *work) (st driver.Status, err error) {
 		err = w.change(r.Name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
 			state := o.Resize(q, r, units)
 			st = q.Status(r.ID, state, o.Now, noTime, 0)
@@ -240,7 +240,7 @@ func (s *Store) Break(ctx context.Context, name string) ([]driver.Entry, error) 
 	if err := driver.CheckName(name); err != nil {
 		return nil, fmt.Errorf("break: %w", err)
 	}
-	broken, err := call(ctx, s, func(w *work) (broken []driver.Entry, err error) {
+	broken, err := call(ctx, s, s.entering(name), func(w *work) (broken []driver.Entry, err error) {
 		err = w.change(name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
 			broken = nil
 			for _, c := range o.Break(q) {
@@ -261,7 +261,7 @@ func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was
 	if err := cmp.Or(driver.CheckName(name), kind.Check(), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
 		return fmt.Errorf("set limit: %w", err)
 	}
-	_, err := call(ctx, s, func(w *work) (struct{}, error) {
+	_, err := call(ctx, s, s.entering(name), func(w *work) (struct{}, error) {
 		return struct{}{}, w.change(name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
 			return true, queue.NameLimit(o.SetLimit(q, kind, was, limit), name)
 		})
@@ -280,7 +280,7 @@ func (s *Store) Ask(ctx context.Context, name string) error {
 	if err := driver.CheckName(name); err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}
-	_, err := call(ctx, s, func(w *work) (struct{}, error) {
+	_, err := call(ctx, s, s.entering(name), func(w *work) (struct{}, error) {
 		return struct{}{}, w.change(name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
 			o.Ask(q)
 			return false, nil
@@ -297,7 +297,7 @@ func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) 
 	if err := driver.CheckName(name); err != nil {
 		return driver.Queue{}, fmt.Errorf("inspect: %w", err)
 	}
-	v, err := call(ctx, s, func(w *work) (driver.Queue, error) {
+	v, err := call(ctx, s, s.reading(), func(w *work) (driver.Queue, error) {
 		row, err := s.Dialect.Load(w.ctx, s.DB, name)
 		if err != nil {
 			return driver.Queue{}, err
@@ -341,7 +341,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 		}
 		from, after := prefix, false
 		for page := firstPage; ; {
-			rows, err := call(ctx, s, func(w *work) ([]Row, error) {
+			rows, err := call(ctx, s, s.reading(), func(w *work) ([]Row, error) {
 				return s.Dialect.Page(w.ctx, s.DB, from, after, page)
 			})
 			if err != nil {

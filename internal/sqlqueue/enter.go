@@ -14,8 +14,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 	if err := c.Check(); err != nil {
 		return driver.Status{}, fmt.Errorf("enter: %w", err)
 	}
-	sent := time.Now()
-	st, err := call(ctx, s, func(w *work) (driver.Status, error) { return w.enter(&c, sent) })
+	st, err := call(ctx, s, s.entering(c.Name), func(w *work) (driver.Status, error) { return w.enter(&c, time.Now()) })
 	if err != nil {
 		if _, ok := err.(*driver.LimitError); ok {
 			return driver.Status{}, err

@@ -186,7 +186,7 @@ func (s *Store) look(ts []target) error {
 	for len(seen) > 0 {
 		part := seen[:min(lookMost, len(seen))]
 		seen = seen[len(part):]
-		rows, err := call(s.ctx, s, func(w *work) ([]Row, error) {
+		rows, err := call(s.ctx, s, route{}, func(w *work) ([]Row, error) {
 			return s.Dialect.Changed(w.ctx, s.DB, part)
 		})
 		if err != nil {

@@ -29,7 +29,7 @@ func (s *Store) load(ctx context.Context, what, name string, known int64) (drive
 	if err := driver.CheckName(name); err != nil {
 		return driver.Record{}, fmt.Errorf("%s: %w", what, err)
 	}
-	v, err := call(ctx, s, func(w *work) (Value, error) { return s.Dialect.LoadValue(w.ctx, s.DB, name, known) })
+	v, err := call(ctx, s, s.reading(), func(w *work) (Value, error) { return s.Dialect.LoadValue(w.ctx, s.DB, name, known) })
 	if err != nil {
 		return driver.Record{Name: name}, s.failed(what, name, err)
 	}
@@ -58,7 +58,7 @@ func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Rec
 		version int64
 		have    Value
 	}
-	out, err := call(ctx, s, func(w *work) (out outcome, err error) {
+	out, err := call(ctx, s, s.writing(r.Name), func(w *work) (out outcome, err error) {
 		if s.sweep.due() {
 			w.after = func(ctx context.Context) { s.sweep.run(ctx, s, r.Name) }
 		}

@@ -35,19 +35,14 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 		wg.Go(func() {
 			singles <- struct{}{}
 			defer func() { <-singles }()
-			sent := time.Now()
-			st, err := call(ctx, s, func(w *work) (driver.Status, error) {
+			st, err := call(ctx, s, s.renewing(rs[i].Name), func(w *work) (driver.Status, error) {
 				if len(good) > 1 {
 					w.tries = aloneTries
 				}
-				return w.renewOne(&rs[i], sent)
+				return w.renewOne(&rs[i], time.Now())
 			})
 			s.renewed(rs, i, renewal{st, err}, report)
 		})
-	}
-	if len(good) == 1 {
-		single(good[0])
-		return
 	}
 	// Batches of different rows, in order of their names, do not meet.
 	slices.SortStableFunc(good, func(a, b int) int { return cmp.Compare(rs[a].Name, rs[b].Name) })
@@ -104,7 +99,7 @@ func (s *Store) renewTogether(ctx context.Context, rs []driver.Ref, part []int, 
 		refs[k] = rs[i]
 	}
 	sent := time.Now()
-	out, err := call(ctx, s, func(w *work) ([]*renewal, error) { return w.renewAll(refs, sent) })
+	out, err := call(ctx, s, route{}, func(w *work) ([]*renewal, error) { return w.renewAll(refs, sent) })
 	for k, i := range part {
 		switch {
 		case err != nil:

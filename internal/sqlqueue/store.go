@@ -50,6 +50,7 @@ type Store struct {
 	known familiar
 	post  post
 	sweep sweeper
+	gate  gate
 
 	ctx   context.Context // ends when the store is closed
 	work  tracker
@@ -64,6 +65,7 @@ func New(c Config) *Store {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.ctx = ctx
 	s.post.init(s)
+	s.gate.init(c.DB)
 	s.stop = sync.OnceValue(func() error {
 		cancel(driver.ErrClosed)
 		s.work.stop()
@@ -119,7 +121,8 @@ type work struct {
 	s      *Store
 	caller context.Context
 	ctx    context.Context
-	bare   bool                  // do without the tables
+	bare   bool // do without the tables
+	route  route
 	tries  int                   // at most, of what the database undid; 0: attempts
 	after  func(context.Context) // to be done when the caller has its answer
 }
@@ -128,11 +131,11 @@ type work struct {
 // context has ended, but one that is under way has a moment to be answered: most
 // drivers break it off by closing the connection, and then nobody knows whether
 // it was carried out, or still will be.
-func call[T any](ctx context.Context, s *Store, f func(*work) (T, error)) (v T, err error) {
-	return callOn(ctx, s, false, f)
+func call[T any](ctx context.Context, s *Store, p route, f func(*work) (T, error)) (v T, err error) {
+	return callOn(ctx, s, p, false, f)
 }
 
-func callOn[T any](ctx context.Context, s *Store, bare bool, f func(*work) (T, error)) (v T, err error) {
+func callOn[T any](ctx context.Context, s *Store, p route, bare bool, f func(*work) (T, error)) (v T, err error) {
 	if err := s.alive(ctx); err != nil {
 		return v, err
 	}
@@ -140,7 +143,7 @@ func callOn[T any](ctx context.Context, s *Store, bare bool, f func(*work) (T, e
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })()
-	w := &work{s: s, caller: ctx, ctx: inner, bare: bare}
+	w := &work{s: s, caller: ctx, ctx: inner, route: p, bare: bare}
 	err = w.run(func() (err error) {
 		v, err = f(w)
 		return err
@@ -164,11 +167,18 @@ func callOn[T any](ctx context.Context, s *Store, bare bool, f func(*work) (T, e
 
 // run runs f, again where the database undid it in favour of others.
 func (w *work) run(f func() error) error {
+	slow := false
 	for n := 1; ; n++ {
-		err := w.s.prepare(w)
-		if err == nil {
+		leave, err := w.admit(w.route, slow)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		if err = w.s.prepare(w); err == nil {
 			err = f()
 		}
+		leave()
+		slow = time.Since(began) > waited
 		if err == nil || w.alive() != nil {
 			return err
 		}
@@ -216,7 +226,7 @@ func (s *Store) prepare(w *work) error {
 
 // CreateSchema creates the tables that are not there.
 func (s *Store) CreateSchema(ctx context.Context) error {
-	_, err := callOn(ctx, s, true, func(w *work) (struct{}, error) { return struct{}{}, s.Dialect.Create(w.ctx, s.DB) })
+	_, err := callOn(ctx, s, s.reading(), true, func(w *work) (struct{}, error) { return struct{}{}, s.Dialect.Create(w.ctx, s.DB) })
 	if err != nil {
 		return fmt.Errorf("%s: create the tables: %w", s.Dialect.Engine(), s.at(err))
 	}

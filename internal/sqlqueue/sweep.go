@@ -19,6 +19,7 @@ const (
 type sweeper struct {
 	mu    sync.Mutex
 	begun bool
+	busy  bool // one at a time: it may wait for rows
 	next  string
 }
 
@@ -26,18 +27,23 @@ func (sw *sweeper) due() bool { return rand.IntN(sweepOne) == 0 }
 
 func (sw *sweeper) run(ctx context.Context, s *Store, name string) {
 	sw.mu.Lock()
+	if sw.busy {
+		sw.mu.Unlock()
+		return
+	}
+	sw.busy = true
 	if !sw.begun { // short-lived programs do not all begin at the same place
 		sw.begun, sw.next = true, name
 	}
 	from := sw.next
 	sw.mu.Unlock()
 	next, err := s.sweepAfter(ctx, from)
-	if err != nil {
-		return // another one will do it
-	}
 	sw.mu.Lock()
-	sw.next = next
-	sw.mu.Unlock()
+	defer sw.mu.Unlock()
+	sw.busy = false
+	if err == nil { // else another one will do it
+		sw.next = next
+	}
 }
 
 // sweepAfter removes queues and records that nobody needs, queues whose last

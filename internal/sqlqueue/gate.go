@@ -1,0 +1,120 @@
+package sqlqueue
+
+import (
+	"database/sql"
+	"sync"
+	"time"
+)
+
+const (
+	connections = 16 // assumed where the database has no limit of them
+	sameName    = 2  // calls for one name that are at the database at once
+	// waited is how long a statement takes that is taken to have waited for a row.
+	waited = 500 * time.Millisecond
+)
+
+// gate bounds how many calls are at the database at once. A statement that waits
+// for a row that somebody has locked keeps its connection for seconds, and is sent
+// again: without bounds one such row would use up all connections.
+//
+// Invariant: what renews many claims waits for no row and passes no gate, and all
+// that does wait leaves connections free for it.
+type gate struct {
+	all     chan struct{} // but renewals
+	slow    chan struct{} // of these, those that have waited for a row before
+	renewal chan struct{} // of single claims
+
+	mu    sync.Mutex
+	lanes map[string]*lane
+}
+
+// lane is where calls for one name queue. It is there while somebody uses it.
+type lane struct {
+	slots chan struct{}
+	users int
+}
+
+func (g *gate) init(db *sql.DB) {
+	n := db.Stats().MaxOpenConnections
+	if n <= 0 {
+		n = connections
+	}
+	g.all = make(chan struct{}, max(1, n*5/8))
+	g.slow = make(chan struct{}, max(1, n/4))
+	g.renewal = make(chan struct{}, max(1, n*3/16))
+	g.lanes = make(map[string]*lane)
+}
+
+// route is by which way a call comes to the database.
+type route struct {
+	lane string        // "" for reads of whatever names
+	way  chan struct{} // gate.all or gate.renewal; nil: at once
+}
+
+// Calls for one name queue behind each other, but who leaves does not stand behind
+// those who come. Records are other rows.
+func (s *Store) entering(name string) route { return route{"e" + name, s.gate.all} }
+func (s *Store) leaving(name string) route  { return route{"l" + name, s.gate.all} }
+func (s *Store) writing(name string) route  { return route{"r" + name, s.gate.all} }
+func (s *Store) renewing(name string) route { return route{"n" + name, s.gate.renewal} }
+func (s *Store) reading() route             { return route{"", s.gate.all} }
+
+// admit waits until the call may be at the database, and returns what ends that.
+//
+// Invariant: who is admitted waits for the database alone, and nobody waits for a
+// lane or a slow slot who has a slot of the way.
+func (w *work) admit(p route, slow bool) (leave func(), err error) {
+	g := &w.s.gate
+	var taken []func()
+	leave = func() {
+		for _, f := range taken {
+			f()
+		}
+	}
+	take := func(slots chan struct{}) error {
+		select {
+		case slots <- struct{}{}:
+			taken = append(taken, func() { <-slots })
+			return nil
+		case <-w.caller.Done():
+		case <-w.s.ctx.Done():
+		}
+		return w.alive()
+	}
+	if p.lane != "" {
+		l := g.use(p.lane)
+		taken = append(taken, func() { g.unuse(p.lane, l) })
+		err = take(l.slots)
+	}
+	if err == nil && slow && p.way == g.all {
+		err = take(g.slow)
+	}
+	if err == nil && p.way != nil {
+		err = take(p.way)
+	}
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
+}
+
+func (g *gate) use(name string) *lane {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.lanes[name]
+	if l == nil {
+		l = &lane{slots: make(chan struct{}, sameName)}
+		g.lanes[name] = l
+	}
+	l.users++
+	return l
+}
+
+func (g *gate) unuse(name string, l *lane) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l.users--; l.users == 0 {
+		delete(g.lanes, name)
+	}
+}

@@ -112,10 +112,13 @@ func hexLiteral(b *strings.Builder, v string) {
 	b.WriteByte('\'')
 }
 
+// ahead is how far the mark may be ahead of the time.
+var ahead = strconv.FormatInt(sqlqueue.AheadMost, 10)
+
 // mark reads the highest number that was forgotten with a row: it is the version
 // of the record that has no name.
 func (d *dialect) mark(lock string) string {
-	return "COALESCE((SELECT version FROM " + d.records + " WHERE name = ''" + lock + "), 0)"
+	return "COALESCE((SELECT version FROM " + d.records + " WHERE name = '' AND version <= " + now + " + " + ahead + lock + "), 0)"
 }
 
 // list writes values as (a, b, c).
@@ -387,7 +390,7 @@ FROM RECORDS WHERE name > ? ORDER BY name LIMIT ?`, queue.Keep, after, int64(n))
 
 func (d *dialect) Raise(ctx context.Context, db *sql.DB, mark int64) error {
 	_, err := db.ExecContext(ctx, d.sql(`INSERT INTO RECORDS (name, version, value, expires) VALUES ('', ?, NULL, 0)
-ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))`, mark))
+ON DUPLICATE KEY UPDATE version = IF(version > NOW + `+ahead+`, VALUES(version), GREATEST(version, VALUES(version)))`, mark))
 	return err
 }
 

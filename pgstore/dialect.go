@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/pawl-go/pawl/internal/queue"
@@ -28,10 +29,13 @@ type dialect struct {
 	old, oldValues, raise, remove, removeValues                                  string
 }
 
+// ahead is how far the mark may be ahead of the time.
+var ahead = strconv.FormatInt(sqlqueue.AheadMost, 10)
+
 // mark is the highest number that was forgotten with a row. It is the version of
 // the record that has no name.
 func mark(records string) string {
-	return "coalesce((SELECT mark.version FROM " + records + " mark WHERE mark.name = ''), 0)"
+	return "coalesce((SELECT mark.version FROM " + records + " mark WHERE mark.name = '' AND mark.version <= " + now + " + " + ahead + "), 0)"
 }
 
 const columns = "q.name, q.stamp, q.last, q.since, q.body, q.asked"
@@ -115,7 +119,7 @@ DELETE FROM %[1]s q USING n WHERE q.name = n.name AND q.%[2]s = n.stamp AND q.na
 	d.oldValues = fill(fmt.Sprintf(`SELECT name, version, (value IS NULL OR expires <> 0 AND expires <= NOW) AND abs(version - NOW) > %d
 FROM RECORDS WHERE name > $1::text ORDER BY name LIMIT $2::bigint`, queue.Keep))
 	d.raise = fill(`INSERT INTO RECORDS AS r (name, version, value, expires) VALUES ('', $1::bigint, NULL, 0)
-ON CONFLICT (name) DO UPDATE SET version = excluded.version WHERE r.version < excluded.version`)
+ON CONFLICT (name) DO UPDATE SET version = excluded.version WHERE r.version < excluded.version OR r.version > NOW + ` + ahead)
 	return d
 }
 

@@ -3,6 +3,7 @@ package sql
 import (
 	"database/sql"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,31 @@ func TestSQLForgottenBetween(t *testing.T) {
 		c.ID = driver.NewID()
 		if got := storetest.Enter(t, good, c, driver.Holding).Token; token == 0 || got <= token {
 			t.Errorf("token %d after %d", got, token)
+		}
+	})
+}
+
+// A mark that no clock can have led to, however it came about, keeps no new name
+// or record from being used.
+func TestSQLMarkOutOfRange(t *testing.T) {
+	onSQL(t, func(t *testing.T, e *sqlEngine) {
+		s, db := e.store(t), e.db(t)
+		ctx := await.Context(t)
+		storetest.Enter(t, s, storetest.Mutex("tables", time.Minute), driver.Holding)
+		sqltest.Exec(t, db, "INSERT INTO "+e.records+" (name, version, value, expires) VALUES ('', 1, NULL, 0)")
+		for i, mark := range []int64{math.MaxInt64, math.MinInt64 + 1} {
+			sqltest.Exec(t, db, fmt.Sprintf("UPDATE %s SET version = %d WHERE name = ''", e.records, mark))
+			name := fmt.Sprint("n", i)
+			token := storetest.Enter(t, s, storetest.Mutex(name, time.Minute), driver.Holding).Token
+			if far := time.Until(time.UnixMicro(token)).Abs(); far > time.Hour {
+				t.Errorf("mark %d: token %d, %v from now", mark, token, far)
+			}
+			if err := s.SetLimit(ctx, name+" limit", driver.KindSemaphore, 3, 4); err != nil {
+				t.Errorf("mark %d: %v", mark, err)
+			}
+			if _, err := s.CompareAndSwap(ctx, driver.Record{Name: name, Value: []byte("x"), TTL: time.Minute}); err != nil {
+				t.Errorf("mark %d: %v", mark, err)
+			}
 		}
 	})
 }

@@ -46,9 +46,9 @@ func (r *Row) queue() (*queue.Queue, error) {
 	return q, nil
 }
 
-// aheadMost is how far tokens may be ahead of the clock for the mark to follow
-// them: farther than any clock, but not as far as a number that is wrong.
-const aheadMost = int64(10 * 365 * 24 * time.Hour / time.Microsecond)
+// AheadMost is how far tokens may be ahead of the clock, in microseconds, for the
+// mark to follow them, and the mark itself for anybody to heed it: farther than any clock, but not as far as a number that is wrong.
+const AheadMost = int64(10 * 365 * 24 * time.Hour / time.Microsecond)
 
 // over reports whether nobody needs the row any more, and the highest token that
 // may have been used: all its claims have run out, and its tokens are far from the
@@ -61,7 +61,7 @@ func (r *Row) over() (last int64, ok bool) {
 	o := queue.Op{Now: r.Now}
 	o.Look(q)
 	away := r.Now - q.Last
-	return q.Last, !q.InUse() && (away > queue.Keep || away < -queue.Keep && away > -aheadMost)
+	return q.Last, !q.InUse() && (away > queue.Keep || away < -queue.Keep && away > -AheadMost)
 }
 
 // rule is one operation on a queue, which may be run again. It reports whether

@@ -154,7 +154,8 @@ type Dialect interface {
 	// name, and returns those that nobody needs any more, with their versions as
 	// stamps, and where to go on, or "".
 	OldValues(ctx context.Context, db *sql.DB, after string, n int) (over []Seen, next string, err error)
-	// Raise makes the mark that at the least: new rows get a Last above it, and
+	// Raise makes the mark that at the least, and replaces one that is too far
+	// ahead: new rows get a Last above it, and
 	// new records a version above it.
 	Raise(ctx context.Context, db *sql.DB, mark int64) error
 	// Remove removes the rows that still have their stamps.

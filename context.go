@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/pawl-go/pawl/driver"
 )
 
 // A leaseContext ends with its parent and with what was held when it was made.
@@ -82,11 +84,12 @@ func leaseContextOf(ctx context.Context) *leaseContext {
 	return c
 }
 
-// held answers the tenure of that lock that ctx belongs to and that has not
-// ended, or nil.
-func held(ctx context.Context, core *core, name string) *tenure {
+// held returns the tenure of that lock that ctx belongs to and that has not
+// ended, or nil. One of another kind is no such lock: the engine tells that it is
+// in the way.
+func held(ctx context.Context, core *core, kind driver.Kind, name string) *tenure {
 	for c := leaseContextOf(ctx); c != nil; c = leaseContextOf(c.parent) {
-		if t := c.of.part(core, name); t != nil && t.holds() {
+		if t := c.of.part(core, name); t != nil && t.cl.co.key.kind == kind && t.holds() {
 			return t
 		}
 	}

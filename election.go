@@ -70,7 +70,7 @@ func (el *Election) Campaign(ctx context.Context, value []byte) (*Leadership, er
 		return nil, err
 	}
 	c := el.doc.client
-	if t := held(ctx, c.core, el.doc.name); t != nil && t.cl.co.key.limit == 1 {
+	if t := held(ctx, c.core, driver.KindElection, el.doc.name); t != nil {
 		if _, err := t.reenter(1, false); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.what, err)
 		}

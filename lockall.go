@@ -33,7 +33,7 @@ func (c *Client) LockAll(ctx context.Context, names ...string) (*LeaseSet, error
 		return nil, err
 	}
 	for _, k := range g.keys {
-		if t := held(ctx, c.core, k.name); t != nil && t.cl.co.key.limit == k.limit {
+		if t := held(ctx, c.core, k.kind, k.name); t != nil {
 			if _, err := t.reenter(1, false); err != nil {
 				return nil, fmt.Errorf("lock %q: %w", k.name, err)
 			}

@@ -113,7 +113,7 @@ func (m *Mutex) lock(ctx context.Context, try bool) (*Lease, error) {
 // lock re-enters the lock of that key, if ctx belongs to a lease of it, or
 // acquires it.
 func (c *Client) lock(ctx context.Context, key cohortKey, try bool) (*Lease, error) {
-	if t := held(ctx, c.core, key.name); t != nil && t.cl.co.key.kind == key.kind && t.cl.co.key.limit == key.limit {
+	if t := held(ctx, c.core, key.kind, key.name); t != nil {
 		switch lease, err := t.reenter(key.units, c.opts.Reentrant); {
 		case lease != nil:
 			return lease, nil

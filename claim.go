@@ -62,6 +62,8 @@ type claim struct {
 	minHoldEnds  time.Time // the name stays taken until then
 	resizing     bool      // a change of its units is not settled, see resize.go
 	grows        bool      // TryUpgrade was called: such a request may come late
+	lateGrowth   growth    // the last of those that went without an answer
+	handOver     int64     // see driver.Ref
 
 	// While it is pursued.
 	unanswered bool               // an Enter may still be on its way to the store
@@ -184,7 +186,7 @@ var errUnreported = errors.New("the store did not report")
 
 // ref is the claim for the store, with the highest token used.
 func (cl *claim) ref() driver.Ref {
-	r := driver.Ref{Name: cl.co.key.name, ID: cl.id, Mark: cl.mark, TTL: cl.ttl}
+	r := driver.Ref{Name: cl.co.key.name, ID: cl.id, Mark: cl.mark, TTL: cl.ttl, HandOver: cl.handOver}
 	if cl.tenure != nil {
 		r.Used = cl.tenure.token.Load()
 	}
@@ -407,6 +409,34 @@ func (cl *claim) leaveBehind() {
 	cl.leave(ctx, 0, 0)
 	cl.departed()
 	cl.leaveAgain(ctx, 0)
+}
+
+// guard takes care of an Enter that was never answered after the claim was handed
+// over: it may reach the store when the one who has adopted the claim has released
+// it, and would enter it again, for nobody.
+//
+// Invariant: the claim does not leave before the store has said that what was
+// handed over is adopted or over. From then on nothing of this mark is anybody's.
+func (cl *claim) guard() {
+	if !cl.unanswered {
+		return
+	}
+	core, token, ends := cl.co.core, cl.token, cl.ends
+	r := cl.ref()
+	r.TTL = driver.MinTTL // a look must not make it longer
+	core.spawn(func() {
+		ctx, cancel := context.WithDeadline(core.ctx, ends)
+		defer cancel()
+		for pause := 20 * time.Millisecond; sleep(ctx, pause); pause = min(2*pause, cl.ttl/4) {
+			one, cancel := core.unlock.bound(ctx, cl.ttl)
+			_, _, st, err := cl.renew(one, r)
+			cancel()
+			if err == nil && (st.State != driver.Holding || st.Token != token) {
+				cl.leave(ctx, 0, 0)
+				cl.leaveAgain(ctx, 0)
+			}
+		}
+	})
 }
 
 // leaveAgain takes care of an Enter that was never answered, and may reach the

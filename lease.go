@@ -78,7 +78,7 @@ func (t *tenure) claim() string {
 	switch key := &t.cl.co.key; {
 	case t.cl.reads():
 		text += readerMark
-	case key.kind == driver.KindSemaphore && key.limit > 1:
+	case key.kind == driver.KindSemaphore:
 		text += permitMark + strconv.FormatInt(t.cl.units, 10)
 	}
 	return text
@@ -181,10 +181,10 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := l.Err(); err != nil {
 		return fmt.Errorf("extend: %w", err)
 	}
-	return l.t.extend(ctx, ttl, false)
+	return l.t.extend(ctx, ttl)
 }
 
-func (t *tenure) extend(ctx context.Context, ttl time.Duration, handOver bool) error {
+func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
 	cl, co := t.cl, t.cl.co
 	co.mu.Lock()
 	if t.err != nil {
@@ -196,7 +196,6 @@ func (t *tenure) extend(ctx context.Context, ttl time.Duration, handOver bool) e
 		co.plan() // the claim will not be passed on
 	}
 	r := cl.ref()
-	r.HandOver = handOver
 	co.mu.Unlock()
 	whole, cancel := co.core.answer.bound(ctx, min(r.TTL, max(0, time.Until(t.cl.until()))))
 	defer cancel()
@@ -231,23 +230,32 @@ func (t *tenure) extend(ctx context.Context, ttl time.Duration, handOver bool) e
 // it over within the TTL. The
 // lease ends here: its contexts are cancelled with cause ErrReleased. A lock
 // that was re-entered cannot be handed over (ErrInvalid), nor a reader's that
-// shares its claim with others of the process. After an error the lease is what
-// it was before.
+// shares its claim with others of the process, nor one whose MinHold is not over:
+// only Unlock here sees to that. After an error the lease is what it was before.
 //
 // Other errors are those of [Lease.Extend], and that the engine has not answered
-// a Downgrade or TryUpgrade of the lease yet: try again, or unlock.
+// a Downgrade or TryUpgrade of the lease yet, or has left a TryUpgrade without an
+// answer less than a TTL ago: try again, or unlock.
 func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 	t, co := l.t, l.t.cl.co
 	co.mu.Lock()
 	err = l.cannotHandOver()
+	if over := t.cl.handOver%2 == 1; err == nil && over {
+		err = fmt.Errorf("hand over %q: %w: another HandOver is under way", co.key.name, ErrInvalid)
+	}
+	if err == nil {
+		t.cl.handOver++
+	}
 	co.mu.Unlock()
 	if err != nil {
 		return "", err
 	}
-	if err := l.Err(); err != nil {
-		return "", fmt.Errorf("hand over: %w", err)
-	}
-	if err := t.extend(ctx, 0, true); err != nil {
+	defer func() {
+		if err != nil {
+			t.cl.takeBack()
+		}
+	}()
+	if err := t.extend(ctx, 0); err != nil {
 		return "", fmt.Errorf("hand over: %w", err)
 	}
 	defer func() {
@@ -265,13 +273,24 @@ func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 	}
 	co.tell(t.opts, Event{Kind: Released, Context: ctx, Claim: t.cl.id, Token: t.token.Load(), Held: time.Since(t.acquired)})
 	co.dismiss(t.cl, ErrReleased)
+	t.cl.guard()
 	return t.claim(), nil
+}
+
+// takeBack tells the engine that the claim is not handed over, of which it may
+// have been told.
+func (cl *claim) takeBack() {
+	cl.co.mu.Lock()
+	defer cl.co.mu.Unlock()
+	cl.handOver++
+	cl.hurry()
 }
 
 // cannotHandOver returns why the lease cannot be handed over. The cohort is
 // locked.
 func (l *Lease) cannotHandOver() error {
-	t, name := l.t, l.t.cl.co.key.name
+	t, name, now := l.t, l.t.cl.co.key.name, time.Now()
+	t.checkExpired(now)
 	switch {
 	case t.err != nil:
 		return fmt.Errorf("hand over: %w", t.err)
@@ -281,6 +300,11 @@ func (l *Lease) cannotHandOver() error {
 		return fmt.Errorf("hand over %q: %w: it was re-entered, %d leases hold it", name, ErrInvalid, t.leases)
 	case t.cl.resizing: // its token and units are not certain: it could not be adopted
 		return fmt.Errorf("hand over %q: %w", name, errUnsettled)
+	case t.cl.mayGrow(now): // and what was handed over would be another's no more
+		return fmt.Errorf("hand over %q: a TryUpgrade went without an answer, and may reach the engine within %v still: try again then, or after another TryUpgrade and Downgrade, or unlock",
+			name, t.cl.lateGrowth.ends.Sub(now).Round(time.Millisecond))
+	case t.cl.linger(now) > 0: // whoever adopts it may not know of that
+		return fmt.Errorf("hand over %q: %w: MinHold is over in %v only", name, ErrInvalid, t.cl.linger(now).Round(time.Millisecond))
 	case !t.only():
 		return fmt.Errorf("hand over %q: %w: other readers of this process share its claim", name, ErrInvalid)
 	}

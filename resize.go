@@ -90,6 +90,9 @@ func (l *Lease) TryUpgrade(ctx context.Context) error {
 	}
 	cl.grows = true
 	used, st, unsure, err := cl.resize(ctx, co.key.limit)
+	if unsure || err != nil && !driver.IsPermanent(err) {
+		cl.lateGrowth = growth{used, time.Now().Add(cl.ttl)}
+	}
 	t.checkExpired(time.Now())
 	switch {
 	case t.err != nil:
@@ -209,6 +212,20 @@ func (cl *claim) shrink() {
 			}
 		}
 	})
+}
+
+// growth is a request of TryUpgrade that went without an answer, and may be
+// carried out later.
+type growth struct {
+	used int64 // the token it speaks of
+	ends time.Time
+}
+
+// mayGrow reports whether such a request may still make the claim larger: it is
+// as late as a TTL at the most, and changes nothing if the claim has a greater
+// token by now than the one it speaks of.
+func (cl *claim) mayGrow(now time.Time) bool {
+	return cl.token <= cl.lateGrowth.used && now.Before(cl.lateGrowth.ends)
 }
 
 // outgrown tells whether the claim's token is greater than known because a

@@ -92,27 +92,22 @@ func checkPermits(limit int64) error {
 	return nil
 }
 
-// permitMark stands before the number of permits in the Lease.Claim of a
-// semaphore with more than one.
+// permitMark stands before the number of permits in a semaphore's Lease.Claim.
 const permitMark = ".n"
 
 // Adopt takes over a lease with all its permits from another process, or another
 // client, as [Mutex.Adopt] does.
 func (s *Semaphore) Adopt(ctx context.Context, claim string) (*Lease, error) {
-	units := int64(1)
-	if s.limit > 1 {
-		id, permits, _ := strings.Cut(claim, permitMark)
-		n, err := strconv.ParseInt(permits, 10, 64)
-		if err != nil {
-			return nil, notAdoptable(s.name, claim)
-		}
-		claim, units = id, n
+	id, permits, _ := strings.Cut(claim, permitMark)
+	units, err := strconv.ParseInt(permits, 10, 64)
+	if err != nil {
+		return nil, notAdoptable(s.name, claim)
 	}
 	key, err := s.key(ctx, units)
 	if err != nil {
 		return nil, err
 	}
-	return s.client.adopt(ctx, key, claim)
+	return s.client.adopt(ctx, key, id)
 }
 
 // SetLimit changes the number of permits for all, whether or not anybody uses

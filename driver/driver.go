@@ -217,10 +217,12 @@ type Ref struct {
 	// the claim's spare tokens counts as the last of those.
 	Used   int64
 	Linger time.Duration // Leave: how long the name stays taken
-	// HandOver, of a Renew: the owner gives the claim up for another to adopt.
-	// Where claims end with their client, this one does not from now on: it stays
-	// for its TTL.
-	HandOver bool
+	// HandOver, of a Renew, counts how often the owner has changed its mind since it
+	// has the claim: while it is odd, the owner gives the claim up for another to
+	// adopt. Where claims end with their client, this one does not then: it stays for
+	// its TTL. A request with a lower count than the store has seen comes late, and
+	// changes nothing of that.
+	HandOver int64
 }
 
 // Adoption asks for a claim of another owner.

@@ -257,15 +257,9 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, of []int, report fun
 		err = s.change(ctx, "renew", name, func(q *queue.Queue, o *queue.Op) {
 			for k, i := range sound {
 				r := &rs[i]
-				// A claim that was handed over is no session's until it is adopted,
-				// whatever its former owner had under way.
-				o.Session = s.id
-				if c := q.Find(r.ID); c != nil && c.Session == "" {
-					o.Session = ""
-				}
 				state := o.Renew(q, *r)
-				if r.HandOver && state == driver.Holding {
-					q.Find(r.ID).Session = ""
+				if state == driver.Holding {
+					handOver(q.Find(r.ID), r.HandOver, s.id)
 				}
 				sts[k] = q.Status(r.ID, state, o.Now, sent, r.TTL)
 			}
@@ -277,6 +271,21 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, of []int, report fun
 		} else {
 			report(i, sts[k], nil)
 		}
+	}
+}
+
+// handOver unties the claim from its owner's session, or ties it again, if the
+// owner has changed its mind.
+//
+// Invariant: a claim that was given up is no session's until it is adopted or its
+// owner takes it back, whatever comes late of what the owner has sent before.
+func handOver(c *queue.Claim, n int64, session string) {
+	if n <= c.HandOver {
+		return
+	}
+	c.HandOver, c.Session = n, session
+	if n%2 == 1 {
+		c.Session = ""
 	}
 }
 

@@ -196,6 +196,9 @@ func appendClaim(b []byte, c *queue.Claim, from int) []byte {
 	b = strconv.AppendInt(append(b, ' '), c.Granted, 10)
 	b = strconv.AppendInt(append(b, ' '), c.Token, 10)
 	b = appendWide(append(b, ' '), c.Used)
+	if c.HandOver != 0 {
+		b = strconv.AppendInt(append(b, ' '), c.HandOver, 10)
+	}
 	return append(b, '\n')
 }
 
@@ -363,6 +366,9 @@ func decodeClaim(line string, c *queue.Claim) (from int, ok bool) {
 		}
 	}
 	c.Arrived, c.Expires, c.Granted, c.Token, c.Used = w.number(), w.number(), w.number(), w.number(), w.number()
+	if !w.end() {
+		c.HandOver = w.number()
+	}
 	// The units may be more than the limit, which SetLimit can lower.
 	return from, w.end() && driver.CheckID(c.ID) == nil && driver.CheckUnits(c.Units) == nil &&
 		(c.Mark == "" || driver.CheckID(c.Mark) == nil)

@@ -79,7 +79,7 @@ func TestLateRenewalAfterHandOver(t *testing.T) {
 		})
 	}
 	over := ref(c)
-	over.HandOver = true
+	over.HandOver = 1
 	renew(giver, over, driver.Holding)
 	renew(giver, ref(c), driver.Holding)
 	waits := claim("a")

@@ -50,6 +50,8 @@ type Claim struct {
 	Alone   bool  `json:"alone,omitempty"`
 	Used    int64 `json:"used,omitempty"` // highest token the owner spoke of
 	Expires int64 `json:"expires"`
+	// HandOver is the owner's last, in stores that end claims with their sessions.
+	HandOver int64 `json:"handOver,omitempty"`
 }
 
 // Holding reports whether the claim was granted.
@@ -101,7 +103,8 @@ func (o *Op) Enter(q *Queue, c *driver.Claim) (driver.State, error) {
 		if old == nil {
 			return driver.Gone, nil
 		}
-		old.Expires, old.Session = max(old.Expires, o.Now+ttl), o.Session
+		old.Expires = max(old.Expires, o.Now+ttl)
+		o.tie(old)
 		return stateOf(old), nil
 	}
 	if !q.InUse() {
@@ -179,12 +182,12 @@ func (o *Op) Adopt(q *Queue, a *driver.Adoption) (driver.State, error) {
 		c.Expires = o.Now + Micros(a.TTL)
 		o.Signals = append(o.Signals, Signal{Adopted, *c})
 		q.Last = max(q.Last, a.Token, c.bound(o.Now))
-		c.Mark, c.Owner = a.Mark, a.Owner
+		c.Mark, c.Owner, c.HandOver = a.Mark, a.Owner, 0
 		o.draw(q, c)
 		// After a change of the limit others may hold beside it, or come.
 		c.Alone = c.Alone && q.used() == c.Units
 	}
-	c.Session = o.Session
+	o.tie(c)
 	return driver.Holding, nil
 }
 
@@ -240,10 +243,18 @@ func (o *Op) Renew(q *Queue, r driver.Ref) driver.State {
 	}
 	c.Expires = max(c.Expires, o.Now+Micros(r.TTL))
 	if o.Session != "" {
-		c.Session = o.Session
+		o.tie(c)
 	}
 	c.use(r.Used)
 	return stateOf(c)
+}
+
+// tie makes the claim one of the caller's session, unless its owner has given it
+// up for another to adopt: it is no session's then.
+func (o *Op) tie(c *Claim) {
+	if c.HandOver%2 == 0 {
+		c.Session = o.Session
+	}
 }
 
 // use notes the highest token that the owner says it has used. What cannot exist

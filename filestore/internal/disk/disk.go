@@ -57,6 +57,7 @@ type File struct {
 type Turns struct {
 	fd   int
 	path string
+	turns
 }
 
 // pathError names the file that op failed on.

@@ -7,6 +7,8 @@ import (
 // Buckets is how many locks a file of Turns has.
 const Buckets = 1
 
+type turns struct{}
+
 // Try takes the lock if nobody has it.
 func (t *Turns) Try(int64) (bool, error) {
 	return (&File{t.fd, t.path}).TryLock(false)

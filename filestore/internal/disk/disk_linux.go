@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,10 +23,25 @@ const Buckets = 1 << 20
 // Tickets come from the clock. One that is too low (the clock's range has
 // begun anew) makes the order unfair for an instant, no more: only the first
 // byte decides.
+//
+// A process that is stopped while it waits keeps its ticket. So who has waited
+// for lineBound takes the first byte alone as soon as it stays free, past all
+// tickets.
 const (
 	bucketSize = 1 << 40
 	drawOffset = bucketSize - 1
+	lookEvery  = 10 * time.Millisecond
+	freeLooks  = 2 // whose turn it is takes it before as many looks are over
 )
+
+var lineBound = 200 * time.Millisecond
+
+// turns is what a Turns knows of its own locks.
+type turns struct {
+	mu     sync.Mutex
+	held   map[int64]bool // the buckets that a caller has
+	inLine map[int64]bool // the buckets that a thread waits in line for
+}
 
 // lockRange changes the lock on n bytes from an offset of the bucket on. These
 // locks belong to the open file, unlike the older ones of fcntl, which belong
@@ -44,15 +61,121 @@ func (t *Turns) lockRange(how int16, wait bool, bucket, from, n int64) (bool, er
 
 // Try takes the bucket if nobody has it or waits for it.
 func (t *Turns) Try(bucket int64) (bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if ok, err := t.lockRange(unix.F_WRLCK, false, bucket, 0, drawOffset); !ok {
 		return false, err
 	}
 	_, err := t.lockRange(unix.F_UNLCK, false, bucket, 1, drawOffset-1)
+	t.hold(bucket)
 	return err == nil, err
 }
 
-// Take takes the bucket, after all who came before. It blocks the thread.
+// hold notes that a caller has the bucket. mu is locked.
+func (t *Turns) hold(bucket int64) {
+	if t.held == nil {
+		t.held = make(map[int64]bool)
+	}
+	t.held[bucket] = true
+}
+
+// Take takes the bucket, after all who came before, as far as they go on. Of a
+// bucket there may be one Take at a time.
 func (t *Turns) Take(bucket int64) error {
+	t.mu.Lock()
+	before := t.inLine[bucket]
+	t.mu.Unlock()
+	var turn <-chan error
+	passed := false // guarded by mu
+	if !before {
+		var err error
+		if turn, err = t.stand(bucket, &passed); err != nil {
+			return err
+		}
+		bound := time.NewTimer(lineBound)
+		defer bound.Stop()
+		select {
+		case err := <-turn:
+			return err
+		case <-bound.C:
+		}
+	}
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for free := 0; ; {
+		select {
+		case err := <-turn:
+			return err
+		case <-look.C:
+		}
+		t.mu.Lock()
+		if t.held[bucket] { // it is our turn after all
+			t.mu.Unlock()
+			continue
+		}
+		ok, err := t.free(bucket)
+		if free++; !ok {
+			free = 0
+		}
+		if err == nil && free >= freeLooks {
+			if passed, err = t.lockRange(unix.F_WRLCK, false, bucket, 0, 1); passed {
+				t.hold(bucket)
+			}
+		}
+		passed = passed || err != nil
+		done := passed
+		t.mu.Unlock()
+		if done {
+			return err
+		}
+	}
+}
+
+// free reports whether no other process has the bucket. It only looks: the
+// thread in line may get it at this moment.
+func (t *Turns) free(bucket int64) (bool, error) {
+	l := unix.Flock_t{Type: unix.F_WRLCK, Start: bucket * bucketSize, Len: 1}
+	err := retry(func() error { return unix.FcntlFlock(uintptr(t.fd), unix.F_OFD_GETLK, &l) })
+	return err == nil && l.Type == unix.F_UNLCK, pathError("lock", t.path, "", err)
+}
+
+// stand starts a thread that waits in line. When the caller has passed the line
+// the thread stays in it, as the system does not let it go, and gives back what
+// it gets. It has a descriptor of its own, since the caller may close the file.
+func (t *Turns) stand(bucket int64, passed *bool) (<-chan error, error) {
+	fd, err := unix.FcntlInt(uintptr(t.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, pathError("open", t.path, "", err)
+	}
+	own := &Turns{fd: fd, path: t.path}
+	turn := make(chan error, 1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.inLine == nil {
+		t.inLine = make(map[int64]bool)
+	}
+	t.inLine[bucket] = true
+	go func() {
+		err := own.line(bucket)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.inLine, bucket)
+		switch {
+		case err == nil && !*passed:
+			t.hold(bucket)
+		case t.held[bucket]: // by a later call: the first byte is its
+			_, _ = own.lockRange(unix.F_UNLCK, false, bucket, 1, drawOffset-1)
+		default:
+			_, _ = own.lockRange(unix.F_UNLCK, false, bucket, 0, drawOffset)
+		}
+		own.Close()
+		turn <- err
+	}()
+	return turn, nil
+}
+
+// line waits for the bucket behind all who came before. It blocks the thread.
+func (t *Turns) line(bucket int64) error {
 	if _, err := t.lockRange(unix.F_WRLCK, true, bucket, drawOffset, 1); err != nil {
 		return err
 	}
@@ -62,9 +185,6 @@ func (t *Turns) Take(bucket int64) error {
 	}
 	if err == nil {
 		_, err = t.lockRange(unix.F_WRLCK, true, bucket, 0, ticket)
-	}
-	if err != nil {
-		_ = t.Drop(bucket)
 	}
 	return err
 }
@@ -88,6 +208,9 @@ func (t *Turns) draw(bucket int64) (int64, error) {
 // Drop gives the bucket back: at once, even if a child that is being started
 // still has a copy of the open file.
 func (t *Turns) Drop(bucket int64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.held, bucket)
 	_, err := t.lockRange(unix.F_UNLCK, false, bucket, 0, drawOffset)
 	return err
 }

@@ -10,6 +10,8 @@ import (
 // Buckets is how many locks a file of Turns has.
 const Buckets = 1
 
+type turns struct{}
+
 func Open(string) (*Dir, error)                { return nil, ErrUnsupported }
 func StatPath(string) (Info, error)            { return Info{}, ErrUnsupported }
 func (d *Dir) Open(string) (*Dir, error)       { return nil, ErrUnsupported }

@@ -299,7 +299,7 @@ func (d *Dir) Turns(name string) (*Turns, error) {
 	if err != nil {
 		return nil, pathError("open", d.path, name, err)
 	}
-	return &Turns{fd, filepath.Join(d.path, name)}, nil
+	return &Turns{fd: fd, path: filepath.Join(d.path, name)}, nil
 }
 
 // Removed reports whether the file's name was deleted since it was opened.

@@ -2,14 +2,16 @@ package disk
 
 import (
 	"os/exec"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// turns opens the same locks several times, as processes would.
-func turns(t *testing.T, n int) []*Turns {
+// openTurns opens the same locks several times, as processes would.
+func openTurns(t *testing.T, n int) []*Turns {
 	t.Helper()
 	d, err := Open(t.TempDir())
 	if err != nil {
@@ -54,7 +56,7 @@ func (t *Turns) tickets(tb *testing.T, bucket int64, want int) {
 // has it and wants it again, and past one that is gone.
 func TestTurns(t *testing.T) {
 	const bucket = Buckets - 1
-	all := turns(t, 6)
+	all := openTurns(t, 6)
 	holder, looks, waiting := all[0], all[1], all[2:]
 	if ok, err := holder.Try(bucket); !ok || err != nil {
 		t.Fatal(ok, err)
@@ -98,7 +100,7 @@ func TestTurns(t *testing.T) {
 // TestTurnsChild: a child that outlives the one that took the lock does not keep
 // it.
 func TestTurnsChild(t *testing.T) {
-	all := turns(t, 2)
+	all := openTurns(t, 2)
 	if ok, err := all[0].Try(7); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -118,5 +120,106 @@ func TestTurnsChild(t *testing.T) {
 	}
 	if ok, err := all[1].Try(7); !ok || err != nil {
 		t.Error("it is still taken", err)
+	}
+}
+
+// within fails the test if f does not end.
+func within(t *testing.T, what string, f func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatal(what, err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal(what, "takes for ever")
+	}
+}
+
+// TestTurnsPastStopped: one that is stopped while it waits in line, or while it
+// draws its ticket, keeps nobody from a lock that is free.
+func TestTurnsPastStopped(t *testing.T) {
+	const bucket = 3
+	for what, at := range map[string]int64{"in line": 5, "drawing": drawOffset} {
+		t.Run(what, func(t *testing.T) {
+			all := openTurns(t, 3)
+			stopped, comes, other := all[0], all[1], all[2]
+			if ok, err := stopped.lockRange(unix.F_WRLCK, false, bucket, at, 1); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			free := func(want bool) {
+				t.Helper()
+				if ok, err := other.lockRange(unix.F_WRLCK, false, bucket, 0, 1); err != nil || ok != want {
+					t.Errorf("the lock is free: %v, want %v, %v", ok, want, err)
+				} else if ok {
+					_ = other.Drop(bucket)
+				}
+			}
+			for range 3 {
+				within(t, "Take", func() error { return comes.Take(bucket) })
+				free(false)
+				if err := comes.Drop(bucket); err != nil {
+					t.Fatal(err)
+				}
+				free(true)
+			}
+			within(t, "Take", func() error { return comes.Take(bucket) })
+			if _, err := stopped.lockRange(unix.F_UNLCK, false, bucket, at, 1); err != nil {
+				t.Fatal(err)
+			}
+			// It goes on; the thread that is still in line gets its turn.
+			within(t, "the thread in line", func() error {
+				for {
+					comes.mu.Lock()
+					n := len(comes.inLine)
+					comes.mu.Unlock()
+					if n == 0 {
+						return nil
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+			free(false)
+			if err := comes.Drop(bucket); err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := other.Try(bucket); !ok || err != nil {
+				t.Error("something is still locked", err)
+			}
+		})
+	}
+}
+
+// TestTurnsExclude: a lock has one holder, also while some pass the line.
+func TestTurnsExclude(t *testing.T) {
+	was := lineBound
+	lineBound = time.Millisecond
+	defer func() { lineBound = was }()
+	var inside, count atomic.Int32
+	var all sync.WaitGroup
+	for _, w := range openTurns(t, 5) {
+		all.Go(func() {
+			for range 40 {
+				if err := w.Take(1); err != nil {
+					t.Error(err)
+					return
+				}
+				if inside.Add(1) != 1 {
+					t.Error("two have the lock")
+				}
+				time.Sleep(500 * time.Microsecond)
+				count.Add(1)
+				inside.Add(-1)
+				if err := w.Drop(1); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := count.Load(); n != 200 {
+		t.Errorf("%d turns, want 200", n)
 	}
 }

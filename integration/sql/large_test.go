@@ -1,0 +1,60 @@
+package sql
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/integration/internal/sqltest"
+	"github.com/pawl-go/pawl/integration/internal/storetest"
+	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+// crowd puts n waiting claims behind a holder, and answers the holder.
+func (e *sqlEngine) crowd(t testing.TB, s driver.Store, name string, n int) driver.Claim {
+	t.Helper()
+	h := storetest.Mutex(name, time.Hour)
+	storetest.Enter(t, s, h, driver.Holding)
+	now := time.Now().UnixMicro()
+	ends := now + time.Hour.Microseconds()
+	q := queue.Queue{Kind: driver.KindMutex, Limit: 1, Claims: []queue.Claim{{ID: h.ID, Units: 1, Arrived: now, Granted: now, Token: now, Alone: true, Expires: ends}}}
+	for i := range n {
+		q.Claims = append(q.Claims, queue.Claim{ID: fmt.Sprintf("%s-%d", name, i), Owner: driver.Owner{Label: strings.Repeat("x", 100)}, Units: 1, Arrived: now, Expires: ends})
+	}
+	text, err := json.Marshal(&q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sqltest.Exec(t, e.db(t), fmt.Sprintf("UPDATE %s SET body = '%s', last = %d, since = 0, stamp = stamp + 1 WHERE name = '%s'", e.queues, text, now, name))
+	return h
+}
+
+// Large queues are renewed together with small ones, and stay whole.
+func TestSQLRenewsLarge(t *testing.T) {
+	onSQL(t, func(t *testing.T, e *sqlEngine) {
+		s := e.store(t)
+		sizes := map[string]int{"a": 0, "b": 400, "c": 0, "d": 2000}
+		var refs []driver.Ref
+		for name, n := range sizes {
+			refs = append(refs, storetest.Ref(e.crowd(t, s, name, n)))
+		}
+		ctx := await.Context(t)
+		for range 2 {
+			s.Renew(ctx, refs, func(i int, st driver.Status, err error) {
+				if err != nil || st.State != driver.Holding || st.Behind != sizes[refs[i].Name] {
+					t.Errorf("renew %s: %v, %d behind, %v", refs[i].Name, st.State, st.Behind, err)
+				}
+			})
+		}
+		for name, n := range sizes {
+			q, err := s.Inspect(ctx, name)
+			if err != nil || len(q.Claims) != n+1 {
+				t.Errorf("%s: %d claims, want %d; %v", name, len(q.Claims), n+1, err)
+			}
+		}
+	})
+}

@@ -43,7 +43,7 @@ const (
 )
 
 func main() {
-	child.Guard()
+	child.Main()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -45,13 +45,15 @@ const messageSize = 16
 
 func newGuard() (*guard, error) {
 	g := &guard{w: -1}
-	if err := g.start(); err != nil {
+	if err := g.start(0, 0); err != nil {
 		return nil, &Error{CannotGuard, err}
 	}
 	return g, nil
 }
 
-func (g *guard) start() error {
+// start starts the guard. What it is to do, if that is known, is in the pipe before
+// it lives: at no time is there one that knows less than the one before.
+func (g *guard) start(group int, until time.Duration) (err error) {
 	path, err := selfPath()
 	if err != nil {
 		return fmt.Errorf("start the process that guards the command: %w", err)
@@ -66,6 +68,18 @@ func (g *guard) start() error {
 		return fmt.Errorf("start the process that guards the command: make a pipe: %w", err)
 	}
 	defer unix.Close(r)
+	g.w = w
+	defer func() {
+		if err != nil {
+			unix.Close(w)
+			g.pid, g.w = 0, -1
+		}
+	}()
+	if group != 0 {
+		if err := g.send(group, until); err != nil {
+			return fmt.Errorf("tell the process that guards the command: %w", err)
+		}
+	}
 	g.pid, err = syscall.ForkExec(path, []string{guardName, fmt.Sprintf("of process %d", os.Getpid())}, &syscall.ProcAttr{
 		Dir: "/", // it must not keep a disk busy
 		// None of this process's variables: there may be a password in them.
@@ -75,11 +89,8 @@ func (g *guard) start() error {
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		g.pid = 0
-		unix.Close(w)
 		return fmt.Errorf("start the process that guards the command: %s: %w", path, err)
 	}
-	g.w, g.by = w, time.Time{}
 	return nil
 }
 
@@ -110,15 +121,14 @@ func (g *guard) tell(group int, by time.Time) error {
 	if g.fired || g.pid != 0 && g.group == group && g.by.Equal(by) {
 		return nil
 	}
-	if g.pid == 0 {
-		if err := g.start(); err != nil {
-			return err
-		}
-	}
 	// In this order: a pause in between makes it earlier.
 	now, _ := clock.Boottime()
 	until := now + time.Until(by)
-	if err := g.send(group, until); err != nil {
+	if g.pid == 0 {
+		if err := g.start(group, until); err != nil {
+			return err
+		}
+	} else if err := g.send(group, until); err != nil {
 		g.kill() // the next one is told in its place
 		return fmt.Errorf("tell the process that guards the command: %w", err)
 	}
@@ -191,16 +201,18 @@ func retry(f func() error) error {
 	}
 }
 
-// Guard is the whole life of a guard, if this process is one: main calls it
-// before anything else. It does not return then.
-func Guard() {
-	if len(os.Args) != 2 || os.Args[0] != guardName {
-		return
+// Main is the whole life of a process that Run has started for itself, if this is
+// one: main calls it before anything else. It does not return then.
+func Main() {
+	switch {
+	case len(os.Args) == 2 && os.Args[0] == guardName:
+		signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
+			unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+		nameProcess(guardName)
+		os.Exit(watch(0))
+	case len(os.Args) > 3 && os.Args[0] == starterName:
+		os.Exit(become(os.Args))
 	}
-	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
-		unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
-	nameProcess(guardName)
-	os.Exit(watch(0))
 }
 
 // watch reads messages from fd and answers the exit status.

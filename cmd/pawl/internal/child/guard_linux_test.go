@@ -3,6 +3,7 @@ package child
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -63,6 +64,23 @@ func TestGuardKillsWhenItsParentIsKilled(t *testing.T) {
 	p.status()
 	p.wantDead("the command's child", inner)
 	p.wantDead("the guard", guard)
+}
+
+// The command does not run before the guard knows of it.
+func TestStarterWaits(t *testing.T) {
+	t.Parallel()
+	mark := filepath.Join(t.TempDir(), "ran")
+	cmd := exec.Command(os.Args[0], "touch", mark)
+	cmd.Env = append(os.Environ(), "CHILD_TEST=killed")
+	out, _ := cmd.Output()
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	eventually(t, "the starter lives on", func() bool { return !alive(pid) })
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("the command ran")
+	}
 }
 
 // Who watches the command is stopped, and finds it dead when it goes on.

@@ -36,10 +36,12 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	Guard() // this process may be one, started by Run
+	Main() // this process may be started by Run
 	switch os.Getenv("CHILD_TEST") {
 	case "run":
 		os.Exit(helper(os.Args[1:]))
+	case "killed":
+		os.Exit(killed(os.Args[1:]))
 	case "count":
 		os.Exit(count(os.Args[1:]))
 	case "front":
@@ -143,6 +145,20 @@ func helper(args []string) int {
 		return exitMax
 	}
 	return r.Status
+}
+
+// killed is killed between the start of a starter and its release.
+func killed(args []string) int {
+	path, err := Find(args[0])
+	if err == nil {
+		var s *starter
+		if s, err = newStarter(Command{path, args, os.Environ()}); err == nil {
+			fmt.Println(s.pid)
+			syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+	}
+	fmt.Println(err)
+	return exitError
 }
 
 // stalls measures for how long this machine lets a process wait that wants to run:

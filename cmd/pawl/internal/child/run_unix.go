@@ -50,13 +50,16 @@ func Run(c Command, lease Lease, lim Limits, sig *Signals) (Result, error) {
 	if ended := sig.Ended(); ended != nil {
 		return Result{}, &Interrupted{ended}
 	}
-	pid, err := syscall.ForkExec(c.Path, c.Args, &syscall.ProcAttr{Env: c.Env, Files: []uintptr{0, 1, 2}, Sys: attr()})
+	starter, err := newStarter(c)
 	if err != nil {
-		return Result{}, cannotRun(c.Args[0], err)
+		return Result{}, err
 	}
-	s.group = pid
+	s.group = starter.pid
 	s.tellGuard()
-	s.tty.begin(pid)
+	s.tty.begin(s.group)
+	if err := starter.release(); err != nil {
+		return Result{}, err
+	}
 	return s.run()
 }
 

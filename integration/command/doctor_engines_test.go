@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/internal/await"
 )
 
 // sqlRun runs statements, as an administrator would.
@@ -143,11 +144,10 @@ func TestDoctorEtcd(t *testing.T) {
 	newBundle(t, e.URL()+",127.0.0.1:1").doctor(1).want(t, "warn", "member 127.0.0.1:1", "")
 
 	c := dialEtcd(t, e)
-	for range 2 * quota >> 20 {
-		if _, err := c.Put(t.Context(), "fill", strings.Repeat("x", 1<<20)); err != nil {
-			break
-		}
-	}
+	await.That(t, "the server takes all that is put into it", func() bool {
+		_, err := c.Put(t.Context(), "fill", strings.Repeat("x", 1<<20))
+		return err != nil // only then the server raises the alarm
+	})
 	r = b.doctor(78)
 	r.want(t, "fail", "alarms", "NOSPACE")
 	r.want(t, "fail", "lock", "space")

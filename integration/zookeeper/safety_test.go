@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,16 +21,27 @@ import (
 	"github.com/pawl-go/pawl/internal/await"
 )
 
-// removeAll removes a node with all that is under it, as an administrator would
-// by hand.
+// removeAll removes a node with all that is under it, at once: one after the other,
+// the end of a holder's node would be the end of its claim, and the next in line
+// would hold until its own is gone.
 func removeAll(t testing.TB, c *zk.Conn, path string) {
 	t.Helper()
+	await.That(t, "somebody makes nodes under "+path+" all the time", func() bool {
+		_, err := c.Multi(removal(t, c, path)...)
+		if err != nil && !errors.Is(err, zk.ErrNotEmpty) && !errors.Is(err, zk.ErrNoNode) {
+			t.Fatalf("remove %s: %v", path, err)
+		}
+		return err == nil
+	})
+}
+
+// removal returns the operations that remove a node.
+func removal(t testing.TB, c *zk.Conn, path string) (ops []any) {
+	t.Helper()
 	for _, child := range children(t, c, path) {
-		removeAll(t, c, path+"/"+child)
+		ops = append(ops, removal(t, c, path+"/"+child)...)
 	}
-	if err := c.Delete(path, -1); err != nil {
-		t.Fatalf("remove %s: %v", path, err)
-	}
+	return append(ops, &zk.DeleteRequest{Path: path, Version: -1})
 }
 
 // Somebody removes the root under running clients, and another client makes it

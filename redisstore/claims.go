@@ -33,7 +33,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		s.box.expect(c.ID, c.TTL)
 	}
 	sent := time.Now()
-	args := claimArgs(make([]string, 0, 9), &c, s.box.channel, s.box.ownerText(c.Owner))
+	args := claimArgs(make([]string, 0, 4), &c, s.box.channel, s.box.ownerText(c.Owner))
 	if c.Try {
 		args = append(args, "try")
 	}
@@ -74,7 +74,7 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 	if s.conn.Cluster() {
 		return nil, failed(what, cs[0].Name, driver.ErrUnsupported)
 	}
-	keys, args := make([]string, 0, len(cs)+1), make([]string, 0, 8*len(cs))
+	keys, args := make([]string, 0, len(cs)+1), make([]string, 0, 3*len(cs))
 	for i := range cs {
 		keys = append(keys, s.queueKey(cs[i].Name))
 		args = claimArgs(args, &cs[i], s.box.channel, s.box.ownerText(cs[i].Owner))

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -121,6 +122,8 @@ func classify(err error) error {
 		return err
 	case s.clustered():
 		return &ClusterError{s.Addr, err}
+	case begins(inScript.ReplaceAllString(s.Text, ""), "pawl: "+driver.ErrFull.Error()):
+		return fmt.Errorf("%w: %w", driver.ErrFull, err)
 	case s.permanent():
 		return driver.Permanent(err)
 	}

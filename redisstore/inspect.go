@@ -41,7 +41,7 @@ type reading struct {
 	err   error // why it cannot be read
 }
 
-// read reads names by one script.
+// read reads names by one script: the first of them, if there are many claims.
 func (s *Store) read(ctx context.Context, names []string) ([]reading, error) {
 	keys := make([]string, len(names))
 	for i, name := range names {
@@ -59,8 +59,11 @@ func parseQueues(names []string, reply string) ([]reading, error) {
 	line, rest, _ := strings.Cut(reply, "\n")
 	f := fields{rest: line}
 	now := f.int()
-	rs := make([]reading, len(names))
-	for i, name := range names {
+	var rs []reading
+	for _, name := range names {
+		if rest == "" && len(rs) > 0 {
+			break
+		}
 		line, rest, _ = strings.Cut(rest, "\n")
 		f.rest = line
 		texts := make([]string, 0, 16)
@@ -73,11 +76,12 @@ func parseQueues(names []string, reply string) ([]reading, error) {
 			texts = append(texts, rest[:size])
 			rest = rest[size:]
 		}
-		if f.bad || f.rest != "" || i < len(names)-1 && !strings.HasPrefix(rest, "\n") {
+		if f.bad || f.rest != "" || rest != "" && !strings.HasPrefix(rest, "\n") {
 			return nil, errReply(reply)
 		}
 		rest = strings.TrimPrefix(rest, "\n")
-		rs[i].queue, rs[i].err = parseQueue(name, texts, now)
+		q, err := parseQueue(name, texts, now)
+		rs = append(rs, reading{q, err})
 	}
 	return rs, nil
 }
@@ -98,6 +102,14 @@ func parseQueue(name string, texts []string, now int64) (driver.Queue, error) {
 	state := len(texts) == 0
 	for i := 0; i+1 < len(texts); i += 2 {
 		switch id, text := texts[i], texts[i+1]; {
+		case id == "":
+			c, kind, limit, bad := parseLone(text)
+			if bad {
+				return none, nameError("pawl: cannot read the state")
+			}
+			q = queue.Queue{Kind: kind, Limit: limit, Last: c.Token}
+			claims = append(claims, placed{c, 1})
+			state = true
 		case id == "s":
 			state = true
 			var bad bool
@@ -122,6 +134,20 @@ func parseQueue(name string, texts []string, now int64) (driver.Queue, error) {
 	}
 	(&queue.Op{Now: now}).Look(&q)
 	return q.View(name, now), nil
+}
+
+// parseLone reads a queue that is a string: TOKEN TTL ID KIND UNITS LIMIT FLAGS BOX
+// OWNER; see lua/machine.lua.
+func parseLone(text string) (c queue.Claim, kind driver.Kind, limit int64, bad bool) {
+	f := fields{rest: text}
+	c.Token = f.int()
+	c.Granted, c.Arrived, c.Expires = c.Token, c.Token, c.Token+f.int()
+	c.ID, kind, c.Units, limit = f.word(), f.kind(), f.int(), f.int()
+	flags := f.word()
+	c.Overtake, c.Alone = strings.Contains(flags, "o"), strings.Contains(flags, "a")
+	c.Session = f.word()
+	f.owner(&c)
+	return c, kind, limit, f.bad || driver.CheckID(c.ID) != nil
 }
 
 // parseState reads LAST X KIND LIMIT USED N O SEQ MIN D H.
@@ -160,14 +186,17 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 		for range readers {
 			reads.Go(func() {
 				for names := range pages {
-					rs, err := s.read(ctx, names)
-					if err != nil {
-						cancel(err)
-						continue
-					}
-					select {
-					case results <- rs:
-					case <-ctx.Done():
+					for len(names) > 0 {
+						rs, err := s.read(ctx, names)
+						if err != nil {
+							cancel(err)
+							break
+						}
+						names = names[len(rs):]
+						select {
+						case results <- rs:
+						case <-ctx.Done():
+						}
 					}
 				}
 			})

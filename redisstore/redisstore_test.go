@@ -99,7 +99,7 @@ func TestRepliesThatAreNone(t *testing.T) {
 			t.Errorf("%q is taken for %+v, %v", reply, st, err)
 		}
 	}
-	for _, reply := range []string{"", "1", "1\n2\n3", "1\nx", "l 0 1 0 m", "l 3 1 0 m", "l x 1 0 m", "l 1 x 0 m", "l 1", "l 1 1 0"} {
+	for _, reply := range []string{"", "1", "1\n2\n3", "1\nx", "l 0 1 0 m", "l 3 1 0 m", "l x 1 0 m", "l 1 x 0 m", "l 1", "l 1 1 0", "f", "f 0", "f 3", "f x"} {
 		if sts, err := parseAllEntered(reply, time.Time{}, make([]driver.Claim, 2)); err == nil || limit(err) {
 			t.Errorf("%q is taken for %+v, %v", reply, sts, err)
 		}
@@ -109,13 +109,13 @@ func TestRepliesThatAreNone(t *testing.T) {
 			t.Errorf("%q is taken for %+v", reply, es)
 		}
 	}
-	for _, reply := range []string{"", "x", "1", "1\n", "1\nx", "1\n2 1\nab", "1\n2 1 9\nab", "1\n1 -1\nab", "1\n0\n", "1\n0 0"} {
+	for _, reply := range []string{"", "x", "1", "1\n", "1\nx", "1\n2 1\nab", "1\n2 1 9\nab", "1\n1 -1\nab", "1\n0 0"} {
 		if rs, err := parseQueues([]string{"a", "b"}, reply); err == nil {
 			t.Errorf("%q is taken for %+v", reply, rs)
 		}
 	}
 	for _, texts := range [][]string{
-		{"WRONGTYPE Operation against a key holding the wrong kind of value"}, {"s", "x"}, {"s", ""}, {"idididid", "1"},
+		{"WRONGTYPE Operation against a key holding the wrong kind of value"}, {"s", "x"}, {"s", ""}, {"", "x"}, {"", ""}, {"", "1 1 idididid m 1 1 - box {"}, {"", "1 1 idididid m 1 x - box {}"}, {"", "1 1 id m 1 1 - box {}"}, {"idididid", "1"},
 		{"idididid", "1 - 0 1 1 1 1 1 1 - box {}"}, {"s", "1 1 m 1 1 0 0 1 1 0 ", "idididid", "x"},
 	} {
 		if q, err := parseQueue("x", texts, 1); !driver.IsPermanent(err) {

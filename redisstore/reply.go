@@ -17,6 +17,8 @@ type errReply string
 
 func (e errReply) Error() string { return fmt.Sprintf("reply %.100q is not understood", string(e)) }
 
+var errFull = fmt.Errorf("%w: there are %d, which is the most", driver.ErrFull, crowd)
+
 // fields reads a line of words separated by single blanks.
 type fields struct {
 	rest string
@@ -35,26 +37,53 @@ func (f *fields) int() int64 {
 	return n
 }
 
-// claimArgs appends a claim as the scripts that enter it read it.
+// claimArgs appends a claim as the scripts that enter it read it: three arguments;
+// see lua/entering.lua.
 func claimArgs(args []string, c *driver.Claim, box, owner string) []string {
-	over := ""
+	ttl := queue.Micros(c.TTL)
+	var buf [20]byte
+	digits := strconv.AppendInt(buf[:0], ttl, 10)
+	var b strings.Builder
+	b.Grow(96 + len(owner))
+	b.WriteString("000000000000"[len(digits):]) // MaxTTL has 12 digits
+	b.Write(digits)
+	b.WriteByte(' ')
+	b.WriteString(c.ID)
+	b.WriteByte(' ')
+	b.WriteByte(byte(c.Kind))
+	b.WriteByte(' ')
+	b.Write(strconv.AppendInt(buf[:0], c.Units, 10))
+	b.WriteByte(' ')
+	b.Write(strconv.AppendInt(buf[:0], c.Limit, 10))
+	b.WriteByte(' ')
 	if c.Overtake {
-		over = "o"
+		b.WriteByte('o')
 	}
-	return append(args, c.ID, strconv.FormatInt(queue.Micros(c.TTL), 10), string(c.Kind),
-		strconv.FormatInt(c.Units, 10), strconv.FormatInt(c.Limit, 10), over, box, owner)
+	if c.Units == c.Limit {
+		b.WriteByte('a')
+	}
+	b.WriteString("- ")
+	b.WriteString(box)
+	b.WriteByte(' ')
+	b.WriteString(owner)
+	return append(args, c.ID, strconv.FormatInt((ttl+999)/1000+60000, 10), b.String())
 }
 
 // markArg is an owner's mark as the scripts have it.
 func markArg(mark string) string { return cmp.Or(mark, "-") }
 
 // parseEntered is parseStatus for the reply to a request to enter, which may
-// also be a token alone: then so is the claim; or a *driver.LimitError:
+// also be a token alone: then so is the claim; or a *driver.LimitError, or
+// driver.ErrFull:
 //
 //	l LIMIT TOO-MANY-UNITS KIND
+//	f
 func parseEntered(reply string, sent time.Time, c *driver.Claim) (st driver.Status, err error) {
 	if limit, ok := strings.CutPrefix(reply, "l "); ok {
 		return st, parseLimit(limit, c)
+	}
+	if reply == "f" {
+		return st, errFull
 	}
 	if reply == "" || reply[0] < '0' || reply[0] > '9' {
 		return parseStatus(reply, sent, c.TTL)
@@ -74,11 +103,19 @@ func parseEntered(reply string, sent time.Time, c *driver.Claim) (st driver.Stat
 // one, in a line each; or, with the number of the claim,
 //
 //	l NUMBER LIMIT TOO-MANY-UNITS KIND
+//	f NUMBER
 func parseAllEntered(reply string, sent time.Time, cs []driver.Claim) ([]driver.Status, error) {
 	if limit, ok := strings.CutPrefix(reply, "l "); ok {
 		f := fields{rest: limit}
 		if i := f.int(); !f.bad && i >= 1 && i <= int64(len(cs)) {
 			return nil, parseLimit(f.rest, &cs[i-1])
+		}
+		return nil, errReply(reply)
+	}
+	if number, ok := strings.CutPrefix(reply, "f "); ok {
+		f := fields{rest: number}
+		if i := f.int(); !f.bad && i >= 1 && i <= int64(len(cs)) {
+			return nil, &driver.NameError{Name: cs[i-1].Name, Err: errFull}
 		}
 		return nil, errReply(reply)
 	}
@@ -190,10 +227,15 @@ func (f *fields) claim() (c queue.Claim, place int64) {
 		c.Mark = ""
 	}
 	c.Session = f.word()
+	f.owner(&c)
+	return c, place
+}
+
+// owner reads the rest.
+func (f *fields) owner(c *queue.Claim) {
 	if err := json.Unmarshal([]byte(f.rest), &c.Owner); err != nil {
 		f.bad = true
 	}
-	return c, place
 }
 
 func (f *fields) entry(now int64) *driver.Entry {

@@ -9,7 +9,8 @@
 //
 // For a name N, with the default prefix:
 //
-//	pawl:{N}     hash: the queue and its claims, while there are any
+//	pawl:{N}     string, and from the second claim or the first renewal on hash: the
+//	             queue and its claims, while there are any
 //	pawl:{N}:q   zset: the waiting claims, while there are any
 //	pawl:{N}:ID  string: that a claim has left whose request to enter had no
 //	             reply and may come late; for a minute
@@ -28,7 +29,7 @@
 // (HELLO, PING, CLIENT):
 //
 //	~pawl:* &pawl:mailbox:* +evalsha +eval +time +get +mget +set +del +hmget
-//	+hget +hgetall +hset +hdel +hlen +hrandfield +zadd +zrem +zrange +zrank
+//	+hget +hgetall +hset +hdel +hlen +exists +hrandfield +zadd +zrem +zrange +zrank
 //	+zcard +pexpire +pexpireat +pttl +persist +sadd +sismember +smembers
 //	+publish +subscribe +pubsub +scan
 package redisstore

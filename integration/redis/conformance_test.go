@@ -14,7 +14,7 @@ import (
 )
 
 // rights are those that the documentation of redisstore asks for.
-const rights = "~pawl:* &pawl:mailbox:* +evalsha +eval +time +get +mget +set +del +hmget +hget +hgetall +hset +hdel +hlen " +
+const rights = "~pawl:* &pawl:mailbox:* +evalsha +eval +time +get +mget +set +del +hmget +hget +hgetall +hset +hdel +hlen +exists " +
 	"+hrandfield +zadd +zrem +zrange +zrank +zcard +pexpire +pexpireat +pttl +persist +sadd +sismember +smembers +publish " +
 	"+subscribe +pubsub +scan +hello +ping +client"
 

@@ -464,8 +464,14 @@ func (d *diff) compare(t *rapid.T, q *diffQueue) {
 	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	key := "pawl:{" + q.name + "}"
-	h, err := d.c.Do(ctx, d.c.B().Hgetall().Key(key).Build()).AsStrMap()
-	if err != nil {
+	h := make(map[string]string)
+	text, err := d.c.Do(ctx, d.c.B().Get().Key(key).Build()).ToString()
+	if f := strings.SplitN(text, " ", 9); err == nil && len(f) == 9 { // see unfold in head.lua
+		token, _ := strconv.ParseInt(f[0], 10, 64)
+		ttl, _ := strconv.ParseInt(f[1], 10, 64)
+		h["s"] = fmt.Sprintf("%d %d %s %s %s 0 0 1 %d 0 %s", token, token+ttl+60e6, f[3], f[5], f[4], token+ttl, f[2])
+		h[f[2]] = fmt.Sprintf("%s %s 0 %d %d %d %d 1 %d - %s %s", f[4], f[6], token, ttl, token, token, token, f[7], f[8])
+	} else if h, err = d.c.Do(ctx, d.c.B().Hgetall().Key(key).Build()).AsStrMap(); err != nil {
 		t.Fatal(err)
 	}
 	waits, err := d.c.Do(ctx, d.c.B().Zrange().Key(key+":q").Min("0").Max("-1").Build()).AsStrSlice()

@@ -270,7 +270,8 @@ func TestRedisPermanentErrors(t *testing.T) {
 		}
 	}
 	// Somebody else's key, and a user who may not.
-	do("SET", "pawl:{taken}", "x")
+	do("LPUSH", "pawl:{taken}", "x")
+	do("SET", "pawl:{text}", "x")
 	do("ACL", "SETUSER", "poor", "on", ">p", "~other:*", "&*", "+@all")
 	good, err := rueidis.New(c, nil)
 	if err != nil {
@@ -279,6 +280,9 @@ func TestRedisPermanentErrors(t *testing.T) {
 	defer good.Close()
 	if _, err := good.Enter(ctx, storetest.Mutex("taken", time.Minute)); !driver.IsPermanent(err) || !strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Errorf("a key of another kind: %v", err)
+	}
+	if _, err := good.Enter(ctx, storetest.Mutex("text", time.Minute)); !driver.IsPermanent(err) || !strings.Contains(err.Error(), "cannot read the state of pawl:{text}") {
+		t.Errorf("a text of somebody else's: %v", err)
 	}
 	poor, err := rueidis.Open("redis://poor:p@"+r.Addr(), nil)
 	if err != nil {

@@ -65,14 +65,26 @@ func TestRedisSpoiledName(t *testing.T) {
 	c := dialRedis(t, r)
 	s := openRedis(t, r)
 	const bad = 50
+	refuse := func(name string) { // after that the queue is a hash
+		m := storetest.Mutex(name, time.Minute)
+		m.Try = true
+		storetest.Enter(t, s, m, driver.Refused)
+	}
 	for what, spoil := range map[string]func(key string, m driver.Claim){
-		"a string": func(key string, _ driver.Claim) { admin(t, c, "SET", key, "oops") },
+		"a string":                func(key string, _ driver.Claim) { admin(t, c, "SET", key, "oops") },
+		"text of a later version": func(key string, _ driver.Claim) { admin(t, c, "SET", key, "v9 BUSY OOM\n{}") },
 		"a list": func(key string, _ driver.Claim) {
 			admin(t, c, "DEL", key)
 			admin(t, c, "RPUSH", key, "oops")
 		},
-		"a state of a later version": func(key string, _ driver.Claim) { admin(t, c, "HSET", key, "s", "v9 BUSY OOM\n{}") },
-		"a claim of a later version": func(key string, m driver.Claim) { admin(t, c, "HSET", key, m.ID, "v9 LOADING\r\n") },
+		"a state of a later version": func(key string, m driver.Claim) {
+			refuse(m.Name)
+			admin(t, c, "HSET", key, "s", "v9 BUSY OOM\n{}")
+		},
+		"a claim of a later version": func(key string, m driver.Claim) {
+			refuse(m.Name)
+			admin(t, c, "HSET", key, m.ID, "v9 LOADING\r\n")
+		},
 		"no claim that waits": func(key string, m driver.Claim) {
 			storetest.Enter(t, s, storetest.Mutex(m.Name, time.Minute), driver.Waiting)
 			admin(t, c, "SET", key+":q", "oops")
@@ -150,6 +162,8 @@ func TestRedisOutOfMemory(t *testing.T) {
 	storetest.Enter(t, s, lingers, driver.Holding)
 	storetest.Enter(t, s, large, driver.Holding)
 	storetest.Enter(t, s, broken, driver.Holding)
+	alone := storetest.Mutex("alone", time.Minute) // as it came
+	storetest.Enter(t, s, alone, driver.Holding)
 	admin(t, c, "CONFIG", "SET", "maxmemory", "1")
 
 	renewed := append(held, first, second, third)
@@ -212,7 +226,13 @@ func TestRedisOutOfMemory(t *testing.T) {
 	if _, err := s.Enter(ctx, storetest.Mutex("new", time.Minute)); err == nil || driver.IsPermanent(err) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("enter: %v; want an error that passes", err)
 	}
-	for _, m := range held {
+	for _, try := range []driver.Claim{storetest.Mutex(held[1].Name, time.Minute), storetest.Mutex("alone", time.Minute)} {
+		if _, err := s.Enter(ctx, try); err == nil || driver.IsPermanent(err) || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("enter where one holds: %v; want an error that passes", err)
+		}
+	}
+	storetest.Enter(t, s, alone, driver.Holding) // repeated
+	for _, m := range append(held, alone) {
 		if was, err := s.Leave(ctx, storetest.Ref(m)); err != nil || was != driver.Holding {
 			t.Errorf("leave: %v, %v", was, err)
 		}

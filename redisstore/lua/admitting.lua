@@ -1,8 +1,9 @@
 -- read returns the claim at a. It is not in any queue yet.
 local function read(a)
-  return {id = ARGV[a], ttl = ARGV[a + 1], kind = ARGV[a + 2], units = tonumber(ARGV[a + 3]), asked = tonumber(ARGV[a + 4]),
-    over = ARGV[a + 5] == 'o', alone = false, linger = false, held = false, spoke = '0', granted = '0', token = '0',
-    arrived = stamp, mark = '-', box = ARGV[a + 6], owner = ARGV[a + 7]}
+  local ttl, claim, kind, units, limit, flags, box, owner = match(ARGV[a + 2], '^0*(%d+) (%S+) (%l) (%d+) (%d+) (%S+) (%S+) (.*)$')
+  return {id = claim, ttl = ttl, kind = kind, units = tonumber(units), asked = tonumber(limit),
+    over = string.byte(flags) == 111, alone = false, linger = false, held = false, spoke = '0', granted = '0', token = '0', -- 111 is o
+    arrived = stamp, mark = '-', box = box, owner = owner}
 end
 
 -- again renews c if it is in the queue already, and returns its status then.
@@ -44,6 +45,9 @@ local function queuing()
   end
   return false
 end
+
+-- crowded reports whether there is no room for one more claim.
+local function crowded() return used + n >= CROWD and redis.call('HLEN', K) > CROWD end
 
 local function fits(c)
   return used + c.units <= limit and (c.over or not queuing())

@@ -1,10 +1,11 @@
 -- KEYS hash M; ARGV id mark kind units token ttl box owner
 
+-- include stamp
 -- include head
 -- include machine
 -- include frugal
 
-load(KEYS[1], ARGV[1], redis.call('HGET', KEYS[1], 's'))
+load(KEYS[1], ARGV[1], state(KEYS[1]))
 advance()
 if used + n + d > 0 and kind ~= ARGV[3] then return done('l ' .. num(limit) .. ' 0 ' .. kind) end
 local c, token = find(id), tonumber(ARGV[5])

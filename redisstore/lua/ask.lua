@@ -1,10 +1,11 @@
 -- KEYS hash M
 
+-- include stamp
 -- include head
 -- include machine
 -- include frugal
 
-load(KEYS[1], '', redis.call('HGET', KEYS[1], 's'))
+load(KEYS[1], '', state(KEYS[1]))
 advance()
 if used > 0 then want() end
 return done('o')

@@ -1,10 +1,11 @@
 -- KEYS hash M
 
+-- include stamp
 -- include head
 -- include machine
 -- include frugal
 
-load(KEYS[1], '', redis.call('HGET', KEYS[1], 's'))
+load(KEYS[1], '', state(KEYS[1]))
 advance()
 local out, list = {stamp}, scan()
 table.sort(list, function(a, b) return a.seq < b.seq end)

@@ -1,22 +1,19 @@
--- A claim is ARGV from a on: id ttl kind units limit flags box owner.
+-- A claim is ARGV from a on: its id; for how many ms its keys are kept; and the
+-- claim. That is text: ttl, of 12 digits, id kind units limit flags box owner.
+-- A queue that is not in use, as it mostly is, is taken by a short way. A number
+-- that was a text stays one there: to print it takes as long as a command.
 
--- vacant reports whether there is a short way for the claim at a into a queue that
--- is not in use, as it mostly is.
-local function vacant(key, a)
-  local m = call('MGET', M, key .. ':' .. ARGV[a])
-  return not m[2] and now > marks(m[1])
+-- ahead reports whether the clock is above M, as M mostly is; see marks.
+local function ahead(mark) return #stamp == 16 and (not mark or #mark == 33 and string.sub(mark, 1, 16) < stamp) end
+
+-- occupy lets the claim hold the queue, with the token stamp, if it is free.
+local function occupy(key, a) return redis.pcall('SET', key, stamp .. ' ' .. ARGV[a + 2], 'PX', ARGV[a + 1], 'NX') end
+
+-- share lets the server say whether it has the memory for one more claim of the
+-- queue that is text, if it is: state begins by deleting, and then all is allowed.
+local function share(key, a, text)
+  if text and string.sub(text, 31, 31 + #ARGV[a]) ~= ARGV[a] .. ' ' then call('SET', key, '', 'NX') end
 end
 
 -- reserve notes in M that the token stamp is drawn; see draw.
 local function reserve() call('SET', M, stamp .. ' ' .. stamp) end
-
--- occupy lets the claim hold the queue, with that token.
-local function occupy(key, a)
-  local claim, ttl, units, limit = ARGV[a], ARGV[a + 1], ARGV[a + 3], ARGV[a + 4]
-  local flags = units == limit and ARGV[a + 5] .. 'a- 0 ' or ARGV[a + 5] .. '- 0 '
-  local ends = now + ttl
-  call('HSET', key, 's', stamp .. ' ' .. num(ends + 60000000) .. ' ' .. ARGV[a + 2] .. ' ' .. limit .. ' ' .. units .. ' 0 0 1 ' .. num(ends) .. ' 0 ' .. claim,
-    claim, units .. ' ' .. flags .. stamp .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. stamp .. ' 1 ' .. stamp .. ' - '
-    .. ARGV[a + 6] .. ' ' .. ARGV[a + 7])
-  call('PEXPIRE', key, math.ceil(ttl / 1000) + 60000)
-end

@@ -1,7 +1,5 @@
-local call, match = redis.call, string.match
+local match = string.match
 local now = t[1] * 1000000 + t[2]
-local stamp = t[1] .. (#t[2] == 6 and t[2] or string.sub('00000' .. t[2], -6)) -- now, as text
-local M = KEYS[#KEYS]
 
 -- num is a number as text: as such, one that long would lose digits.
 local function num(v) return string.format('%.0f', v) end
@@ -13,4 +11,13 @@ local function marks(reply)
   high, timely = tonumber(high or 0), tonumber(timely or 0)
   if timely <= high and high < NEVER then return high, timely end
   return 0, 0
+end
+
+-- unfold returns what K would be as a hash: the field s, the claim's id, and the claim.
+local function unfold(text)
+  local token, ttl, claim, kind, units, limit, flags, tail = match(text, '^(%d+) 0*(%d+) (%S+) (%l) (%d+) (%d+) (%S+) (%S+ .*)$')
+  if not token then return end
+  local ends = token + ttl
+  return token .. ' ' .. num(ends + 60000000) .. ' ' .. kind .. ' ' .. limit .. ' ' .. units .. ' 0 0 1 ' .. num(ends) .. ' 0 ' .. claim, claim,
+    units .. ' ' .. flags .. ' 0 ' .. token .. ' ' .. ttl .. ' ' .. token .. ' ' .. token .. ' 1 ' .. token .. ' - ' .. tail
 end

@@ -1,10 +1,26 @@
 -- KEYS hash M; ARGV id mark, then used if not 0, then linger and doubt if one is
 -- not 0. doubt is 1 if a request that enters the claim may still be under way.
 
+-- include stamp
+
+local key, claim = KEYS[1], ARGV[1]
+local text = call('MGET', key)[1]
+if text and not ARGV[4] and ARGV[2] == '-' and string.sub(text, 31, 31 + #claim) == claim .. ' ' then
+  -- It has the queue alone: mostly it has used no token but its own, and has not run out.
+  local token = string.sub(text, 1, 16)
+  if (not ARGV[3] or ARGV[3] == token) and stamp - token < string.sub(text, 18, 29) + 0 then
+    call('DEL', key)
+    return 'h'
+  end
+end
+
 -- include head
 
-local key, claim, s, mine = KEYS[1], ARGV[1]
-do
+local s, id, mine
+if text then
+  s, id, mine = unfold(text)
+  mine = id == claim and mine
+else
   local m = call('HMGET', key, 's', claim)
   s, mine = m[1], m[2]
 end
@@ -49,7 +65,7 @@ end
 -- include frugal
 
 local used, linger, doubt = ARGV[3] or '0', ARGV[4] or '0', ARGV[5] or '0'
-load(key, claim, s)
+load(key, claim, text and state(key, text) or s)
 advance()
 local c = find(id)
 if not c then

@@ -1,11 +1,12 @@
 -- KEYS hash M; ARGV kind was limit
 
+-- include stamp
 -- include head
 -- include machine
 -- include frugal
 
 local was, new = tonumber(ARGV[2]), tonumber(ARGV[3])
-load(KEYS[1], '', redis.call('HGET', KEYS[1], 's'))
+load(KEYS[1], '', state(KEYS[1]))
 advance()
 if used + n + d == 0 then
   if was == new then return done('o') end

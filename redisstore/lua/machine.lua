@@ -8,6 +8,11 @@
 -- K:ID is the mark of a claim that must not enter any more; see bar.
 -- Times are microseconds of the server's clock.
 --
+-- A claim that came to a free queue is alone there, mostly, and leaves soon. Until
+-- it is renewed, or anything else happens to the queue, K is a string: the token,
+-- and the claim as it came. That takes the server half the time. state makes it the
+-- hash.
+--
 --   s      LAST X KIND LIMIT USED N O SEQ MIN D H
 --   claim  UNITS FLAGS SPOKE AT TTL GRANTED TOKEN SEQ ARRIVED MARK BOX OWNER
 
@@ -33,6 +38,21 @@ local released = {}      -- the last token of names that went out of use in this
 local grant
 
 local function unreadable(what) error('pawl: cannot read ' .. what .. ' of ' .. K) end
+
+-- state returns the field s of k. text is k if that is a string, false if it is
+-- known not to be one.
+local function state(k, text)
+  if text == nil then text = redis.call('MGET', k)[1] end -- GET would fail
+  if not text then return redis.call('HGET', k, 's') end
+  local s, h, claim = unfold(text)
+  K = k
+  if not s then unreadable('the state') end
+  local left = redis.call('PTTL', k)
+  redis.call('DEL', k)
+  redis.call('HSET', k, 's', s, h, claim)
+  if left >= 0 then redis.call('PEXPIRE', k, left) end
+  return s
+end
 
 -- know reads M, once.
 local function know()
@@ -184,6 +204,11 @@ end
 -- not move, and HIGH rises by one with each of these tokens: they do not run away
 -- from the clock. A name of which something is known needs no clock at all.
 --
+-- So M is written for each token, and not ahead, for those of the next second at
+-- once: a name drew its token, nothing is left of it, and the clock is set back to
+-- before that. If M were the same as without that token, the name would draw it
+-- again, or would have to begin above M each time, which is to write M, too.
+--
 -- What remains: a holder has used spare tokens and died, its keys have run out,
 -- and then the clock is set back to a time that is less than SPARE above HIGH, the
 -- last token that was drawn of any name. And when M is lost (all data is, or an
@@ -226,8 +251,10 @@ end
 
 -- scan is R1: it returns the claims that have not run out, and how many have. Of
 -- each claim it reads what decides. Of all that is done in one step this takes
--- longest: some 5 µs for each claim.
+-- longest: some 5 µs for each claim. So more than twice what enter lets in are
+-- refused: they are somebody else's.
 local function scan()
+  if redis.call('HLEN', K) > 2 * CROWD then error('pawl: too many claims for one name in ' .. K) end
   local all, kept, gone = redis.call('HGETALL', K), {}, {}
   used, n, o, min, dirty = 0, 0, 0, 0, true
   for i = 1, #all, 2 do

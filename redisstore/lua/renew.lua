@@ -2,6 +2,7 @@
 -- A ttl of 0 looks and renews nothing. The reply is a line for each: a status, or
 -- e and why this claim's name cannot be read, which concerns no other.
 
+-- include stamp
 -- include head
 -- include machine
 -- include frugal
@@ -35,7 +36,14 @@ local function quick(key, a)
   return 'h ' .. token .. ' ' .. n .. (string.find(f, 'a', 1, true) and ' 1' or ' 0')
 end
 
+local lone = redis.call('MGET', unpack(KEYS, 1, #KEYS - 1)) -- see state
+
 local function one(key, a)
+  local text = lone[key]
+  if text then
+    lone[key] = nil
+    state(key, text)
+  end
   local reply, s = quick(key, a)
   if reply then return reply end
   load(key, ARGV[a], s)
@@ -51,6 +59,7 @@ local function one(key, a)
   return done(status(c))
 end
 
+for i = 1, #KEYS - 1 do lone[KEYS[i]] = lone[i] end
 local out = {}
 for i = 1, #KEYS - 1 do
   local ok, reply = pcall(one, KEYS[i], 4 * i - 2)

@@ -1,10 +1,11 @@
 -- KEYS hash M; ARGV id mark units used
 
+-- include stamp
 -- include head
 -- include machine
 -- include frugal
 
-load(KEYS[1], ARGV[1], redis.call('HGET', KEYS[1], 's'))
+load(KEYS[1], ARGV[1], state(KEYS[1]))
 advance()
 local c, units = owned(id, ARGV[2]), tonumber(ARGV[3])
 if not c then return done('g') end

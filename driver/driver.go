@@ -275,7 +275,8 @@ type Status struct {
 	Recheck time.Time
 
 	// Ahead counts the waiting claims in front of a waiting one, Behind those
-	// that wait behind a holding one.
+	// that wait behind a holding one. In a crowd Renew may answer what they were
+	// some time ago.
 	Ahead, Behind int
 
 	// Blocker is a holder that stands in the way, if Waiting or Refused.

@@ -24,6 +24,11 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		return driver.Status{}, err
 	}
 	defer in.end()
+	leave, err := s.entering.enter(in, c.Name)
+	if err != nil {
+		return driver.Status{}, s.failed(in, err)
+	}
+	defer leave()
 	for {
 		st, err := s.enter(in, c)
 		if !again(err) || in.Err() != nil {

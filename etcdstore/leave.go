@@ -30,10 +30,15 @@ func (s *Store) leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 		return driver.Gone, err
 	}
 	if r.Linger == 0 {
-		if left, err := s.leaveFast(ctx, idOf(&r)); left || err != nil {
-			return driver.Holding, err
+		if was, left, err := s.leaveFast(ctx, idOf(&r)); left || err != nil {
+			return was, err
 		}
 	}
+	leave, err := s.leaving.enter(ctx, r.Name)
+	if err != nil {
+		return driver.Gone, err
+	}
+	defer leave()
 	if err := s.abandon(ctx, idOf(&r)); err != nil {
 		return driver.Gone, err
 	}
@@ -52,33 +57,43 @@ func (s *Store) leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	}
 }
 
-// leaveFast deletes a claim of which is known that it holds, without reading the
-// queue: who holds does so until it is deleted. It is compared that the claim is the
-// one that came then, and is on the lease on which this store has put it: one that
-// another store has taken over, or left to linger, is on another. Mail about it is
-// deleted when the mailbox is read next.
-func (s *Store) leaveFast(ctx context.Context, id claimID) (left bool, err error) {
+// leaveFast deletes a claim of which is known that it holds, or that it waits, without
+// reading the queue: who holds does so until it is deleted, and who waits as long as
+// the claim that it watches is as it was. It is compared that the claim is the one that
+// came then, and is on the lease on which this store has put it: one that another store
+// has taken over, or left to linger, is on another. Mail about it is deleted when the
+// mailbox is read next.
+func (s *Store) leaveFast(ctx context.Context, id claimID) (was driver.State, left bool, err error) {
 	s.mu.Lock()
 	t := s.claims[id]
-	if t == nil || t.status.State != driver.Holding || t.mail > t.revision || s.tried[id] != nil {
+	if t == nil || t.mail > t.revision || s.tried[id] != nil {
 		s.mu.Unlock()
-		return false, nil
+		return was, false, nil
 	}
 	there := []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.create),
 		clientv3.Compare(clientv3.LeaseValue(t.key), "=", t.lease.id),
 	}
+	was = t.status.State
+	if o := t.watch; was == driver.Waiting {
+		if o == nil || o.prefix {
+			s.mu.Unlock()
+			return was, false, nil
+		}
+		there = append(there, clientv3.Compare(clientv3.ModRevision(t.key), "=", t.change),
+			clientv3.Compare(clientv3.CreateRevision(o.key), ">", 0), clientv3.Compare(clientv3.ModRevision(o.key), "<", o.revision+1))
+	}
 	s.mu.Unlock()
 	res, err := s.txn(ctx, there, []clientv3.Op{clientv3.OpDelete(t.key)}, nil)
 	if err != nil || !res.Succeeded {
-		return false, err
+		return was, false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.claims[id] == t {
 		delete(s.claims, id)
 	}
-	return true, nil
+	return was, true, nil
 }
 
 // removal deletes a claim of this store's, and the mail about it.

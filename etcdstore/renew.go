@@ -27,6 +27,9 @@ const round = 100
 // were of claims that wait, and of the others in turn, up to a hundred, so that what
 // was deleted by hand is found, too. Those that are not, or are not known here, are
 // read then. Of the rest is answered what was read last.
+//
+// The claims that hold are a round of their own: they do not wait for what it takes
+// to tell those that wait where they stand.
 func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	r := &renewal{s: s, report: report, sent: time.Now()}
 	for i, ref := range rs {
@@ -88,15 +91,19 @@ func (r *renewal) answer(ref *renewing, st driver.Status, err error) {
 // run renews all. The claims whose TTL is over are deleted first, which those that
 // are in time do not wait for.
 func (r *renewal) run() {
-	late := &renewal{call: r.call, s: r.s, report: r.report, sent: r.sent}
+	late, waiting := r.part(), r.part()
 	var over []burial
-	now, inTime := time.Now(), r.refs[:0:0]
+	now, held := time.Now(), r.refs[:0:0]
 	r.s.mu.Lock()
 	for _, ref := range r.refs {
-		if b, ok := r.s.overdue(ref.claimID(), now); ok {
+		b, ended := r.s.overdue(ref.claimID(), now)
+		switch t := r.s.claims[ref.claimID()]; {
+		case ended:
 			over, late.refs = append(over, b), append(late.refs, ref)
-		} else {
-			inTime = append(inTime, ref)
+		case t == nil || t.status.State != driver.Holding:
+			waiting.refs = append(waiting.refs, ref)
+		default:
+			held = append(held, ref)
 		}
 	}
 	r.s.mu.Unlock()
@@ -113,9 +120,17 @@ func (r *renewal) run() {
 			late.round()
 		})
 	}
-	if r.refs = inTime; len(r.refs) > 0 {
+	if len(waiting.refs) > 0 {
+		wg.Go(waiting.round)
+	}
+	if r.refs = held; len(r.refs) > 0 {
 		r.round()
 	}
+}
+
+// part is a renewal of some of the claims.
+func (r *renewal) part() *renewal {
+	return &renewal{call: r.call, s: r.s, report: r.report, sent: r.sent}
 }
 
 func (r *renewal) round() {
@@ -232,17 +247,32 @@ func (r *renewing) news() bool {
 	return r.status.State == driver.Holding && (!r.dated || r.Used > max(r.used, r.status.Token))
 }
 
-// peek reads the mailbox, and whether queues are as they were: nothing was put there
-// since, and there is as much as there was. It returns the names of those that are not.
+// peek reads the mailbox, and whether queues are as they were. It returns the names of
+// those that are not.
 func (r *renewal) peek(refs []*renewing) (changed []string, err error) {
-	for first := true; first || len(refs) > 0; first = false {
-		part := refs[:min(len(refs), round)]
-		refs = refs[len(part):]
-		ops := make([]clientv3.Op, 0, len(part)+2)
-		for _, ref := range part {
-			ops = append(ops, clientv3.OpGet(r.s.keys.queue(ref.Name), clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-				clientv3.WithMinModRev(ref.revision+1), clientv3.WithLimit(1)))
+	alike := make(map[string][]*renewing)
+	for _, ref := range refs {
+		alike[ref.Name] = append(alike[ref.Name], ref)
+	}
+	var asked []*question
+	for name, refs := range alike {
+		if q := r.s.question(refs); q != nil {
+			asked = append(asked, q)
+		} else {
+			changed = append(changed, name)
 		}
+	}
+	for first := true; first || len(asked) > 0; first = false {
+		var ops []clientv3.Op
+		part := asked
+		for i, q := range asked {
+			if len(ops)+len(q.ops) > round {
+				part = asked[:i]
+				break
+			}
+			ops = append(ops, q.ops...)
+		}
+		asked = asked[len(part):]
 		if first {
 			ops = append(ops, r.s.unread(), clientv3.OpGet(r.s.keys.epoch()))
 		}
@@ -250,22 +280,79 @@ func (r *renewal) peek(refs []*renewing) (changed []string, err error) {
 		if err != nil {
 			return nil, err
 		}
+		found := res.Responses
 		if first {
-			if err := r.s.see(res.Responses[len(part)+1].GetResponseRange()); err != nil {
+			mail, epoch := found[len(found)-2].GetResponseRange(), found[len(found)-1].GetResponseRange()
+			if err := r.s.see(epoch); err != nil {
 				return nil, err
 			}
 			r.mail = res.Header.Revision
-			r.over = append(r.over, r.s.readMail(res.Responses[len(part)].GetResponseRange(), r.mail)...)
+			r.over = append(r.over, r.s.readMail(mail, r.mail)...)
 		}
-		for i, ref := range part {
-			if got := res.Responses[i].GetResponseRange(); len(got.Kvs) > 0 || got.Count != ref.keys {
-				changed = append(changed, ref.Name)
+		for _, q := range part {
+			if !q.same(found[:len(q.ops)]) {
+				changed = append(changed, q.refs[0].Name)
 			} else {
-				r.s.unchanged(ref.claimID(), ref.revision, res.Header.Revision)
+				for _, ref := range q.refs {
+					now := ref.revision
+					if q.whole {
+						now = res.Header.Revision
+					}
+					r.s.unchanged(ref.claimID(), ref.revision, now)
+				}
 			}
+			found = found[len(q.ops):]
 		}
 	}
 	return changed, nil
+}
+
+// question is whether the queue of some claims is as it was.
+type question struct {
+	refs  []*renewing // of one name
+	ops   []clientv3.Op
+	same  func(found []*pb.ResponseOp) bool
+	whole bool // all of the queue is meant
+}
+
+const (
+	// crowd is how long a queue is that is not gone through for each that waits.
+	crowd = 128
+	// lookPeriod, for each claim in a crowd, is how old may be what one that waits
+	// there is told of its place.
+	lookPeriod = 50 * time.Millisecond
+)
+
+// question asks for claims of one name; nil: something has changed for some of them.
+//
+// The queue is as it was if nothing was put there since, and there is as much as there
+// was. To tell that the cluster goes through it: once for all of the claims, and not
+// for one alone that waits in a crowd. That one stays where it is as long as the claim
+// that it watches does; how many are in front of that it asks from time to time.
+func (s *Store) question(refs []*renewing) *question {
+	one := refs[0]
+	if o := one.watch; len(refs) == 1 && one.keys > crowd && o != nil && !o.prefix && time.Since(one.read) < time.Duration(one.keys)*lookPeriod {
+		return &question{refs, []clientv3.Op{
+			clientv3.OpGet(one.key, clientv3.WithKeysOnly()), clientv3.OpGet(o.key, clientv3.WithKeysOnly()),
+		}, func(found []*pb.ResponseOp) bool {
+			own, front := found[0].GetResponseRange().Kvs, found[1].GetResponseRange().Kvs
+			return len(own) > 0 && own[0].CreateRevision == one.create && own[0].ModRevision == one.change &&
+				len(front) > 0 && front[0].ModRevision <= o.revision
+		}, false}
+	}
+	since := one.revision
+	for _, ref := range refs {
+		if ref.keys != one.keys {
+			return nil
+		}
+		since = min(since, ref.revision)
+	}
+	return &question{refs, []clientv3.Op{
+		clientv3.OpGet(s.keys.queue(one.Name), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithMinModRev(since+1), clientv3.WithLimit(1)),
+	}, func(found []*pb.ResponseOp) bool {
+		got := found[0].GetResponseRange()
+		return len(got.Kvs) == 0 && got.Count == one.keys
+	}, true}
 }
 
 func (r *renewal) readQueues(names []string) error {

@@ -31,7 +31,9 @@ type Store struct {
 	close func() error
 	work  sync.WaitGroup
 
-	busy [256]atomic.Bool // whether names were in use when last entered, by a hash
+	busy     [256]atomic.Bool // whether names were in use when last entered, by a hash
+	entering lanes
+	leaving  lanes
 
 	mu     sync.Mutex
 	base   int64            // what tokens count from; 0: not read yet
@@ -76,6 +78,9 @@ func newStore(client *clientv3.Client, disconnect func() error, o *Options) (*St
 		claims: make(map[claimID]*tracked),
 		tried:  make(map[claimID]*attempt),
 		alarm:  make(chan struct{}, 1),
+
+		entering: lanes{of: make(map[string]*lane)},
+		leaving:  lanes{of: make(map[string]*lane)},
 	}
 	if o != nil && o.Prefix != "" {
 		if err := checkPrefix(o.Prefix); err != nil {

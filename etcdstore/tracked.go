@@ -26,11 +26,12 @@ type tracked struct {
 	status   driver.Status
 	revision int64
 	keys     int64 // how many its queue had
-	checked  time.Time
-	used     int64    // that is written
-	since    int64    // when it was first seen to hold, by the wall clock
-	dated    bool     // that is written, or was when it came
-	watch    *lookout // where Wait can begin; nil: look first
+	read     time.Time
+	checked  time.Time // that it was so still
+	used     int64     // that is written
+	since    int64     // when it was first seen to hold, by the wall clock
+	dated    bool      // that is written, or was when it came
+	watch    *lookout  // where Wait can begin; nil: look first
 
 	mail int64 // revision of the latest news: older ones are not to be believed
 }
@@ -72,7 +73,8 @@ func (s *Store) notice(t *tracked, q *snapshot, m *member) {
 		return
 	}
 	now := time.Now()
-	t.status, t.revision, t.checked, t.watch, t.used = q.status(m.ID, m.state, now), q.revision, now, s.lookout(q, m), m.Used
+	t.status, t.revision, t.read, t.checked = q.status(m.ID, m.state, now), q.revision, now, now
+	t.watch, t.used = s.lookout(q, m), m.Used
 	t.change, t.keys = m.change, q.keys
 	if m.state == driver.Holding {
 		if t.since == 0 {

@@ -2,13 +2,19 @@ package etcd
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/integration/internal/storetest"
 	"github.com/pawl-go/pawl/integration/servers"
@@ -88,5 +94,222 @@ func TestEtcdProcessesShareKeys(t *testing.T) {
 	}
 	if len(keys) != 1 {
 		t.Errorf("20 processes that held a lock one after the other have left %d keys in etcd's memory", len(keys))
+	}
+}
+
+// walks counts the reads of all claims of a name that a request asks for.
+func walks(req any, name string) (n int) {
+	r, ok := req.(*pb.TxnRequest)
+	if !ok {
+		return 0
+	}
+	queue := "pawl/q/" + name + "/"
+	for _, op := range slices.Concat(r.Success, r.Failure) {
+		if get := op.GetRequestRange(); get != nil && string(get.Key) == queue {
+			n++
+		}
+		if in := op.GetRequestTxn(); in != nil {
+			n += walks(in, name)
+		}
+	}
+	return n
+}
+
+// A crowd's heartbeats have the cluster go through the queue once for all claims of a
+// store, and not at all for one that waits there alone. The same holds for leaving.
+func TestEtcdCrowdIsNotGoneThroughForEach(t *testing.T) {
+	t.Parallel()
+	const n, alone = 150, 10
+	e := servers.RunEtcd(t, servers.EtcdOptions{})
+	var m meddler
+	s, raw := m.store(t, e), m.client(t, e)
+	storetest.Enter(t, s, storetest.Mutex("crowd", time.Hour), driver.Holding)
+	var claims []driver.Claim
+	var refs []driver.Ref
+	for range n {
+		c := storetest.Mutex("crowd", time.Hour)
+		storetest.Enter(t, s, c, driver.Waiting)
+		claims, refs = append(claims, c), append(refs, storetest.Ref(c))
+	}
+	var stores []driver.Store
+	for range alone {
+		s, c := etcdStore(t, raw), storetest.Mutex("crowd", time.Hour)
+		storetest.Enter(t, s, c, driver.Waiting)
+		stores, claims = append(stores, s), append(claims, c)
+	}
+	renew := func(walked int64, what string) {
+		t.Helper()
+		var got atomic.Int64
+		m.set(func(req any, send func() error) error {
+			got.Add(int64(walks(req, "crowd")))
+			return send()
+		})
+		s.Renew(await.Context(t), refs, func(i int, st driver.Status, err error) {
+			if err != nil || st.State != driver.Waiting || st.Ahead != i || st.Blocker == nil {
+				t.Errorf("%s: claim %d: %+v, %v", what, i, st, err)
+			}
+		})
+		if got.Swap(0) > walked {
+			t.Errorf("%s: renewing %d claims that wait for one name goes through its queue more than %d times", what, n, walked)
+		}
+		for i, s := range stores {
+			if st, err := storetest.Renew(await.Context(t), s, claims[n+i]); err != nil || st.State != driver.Waiting || st.Blocker == nil {
+				t.Errorf("%s: one that waits alone: %+v, %v", what, st, err)
+			}
+		}
+		if got := got.Load(); got > 0 {
+			t.Errorf("%s: renewing %d claims, each of its own store, goes through the queue of %d %d times", what, alone, n, got)
+		}
+	}
+	renew(2, "each has seen those who were there when it came")
+	renew(1, "nothing has happened since")
+	var got atomic.Int64
+	m.set(func(req any, send func() error) error {
+		got.Add(int64(walks(req, "crowd")))
+		return send()
+	})
+	if was := storetest.Leave(t, stores[alone-1], claims[n+alone-1]); was != driver.Waiting || got.Load() > 0 {
+		t.Errorf("the last one leaves: it was %v, and went through the queue %d times", was, got.Load())
+	}
+	// Nor is a change missed by who looks at two keys only.
+	storetest.Leave(t, stores[alone-3], claims[n+alone-3])
+	if st, err := storetest.Renew(await.Context(t), stores[alone-2], claims[n+alone-2]); err != nil || st.Ahead != n+alone-3 {
+		t.Errorf("after the one in front has left: %+v, %v", st, err)
+	}
+	if _, err := raw.Delete(t.Context(), "pawl/q/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := storetest.Renew(await.Context(t), stores[0], claims[n]); err != nil || st.State != driver.Gone {
+		t.Errorf("after all were deleted: %+v, %v", st, err)
+	}
+}
+
+// While nothing is answered that concerns a crowd that waits for one name, what is held
+// is renewed, by the same calls; and another name can be had.
+func TestEtcdCrowdDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	const held, n, most = 100, 100, 16
+	e := servers.RunEtcd(t, servers.EtcdOptions{})
+	var m meddler
+	s := m.store(t, e)
+	var refs []driver.Ref
+	for i := range held {
+		c := storetest.Mutex(fmt.Sprint("held", i), time.Hour)
+		storetest.Enter(t, s, c, driver.Holding)
+		refs = append(refs, storetest.Ref(c))
+	}
+	storetest.Enter(t, etcdStore(t, dialEtcd(t, e.Addr())), storetest.Mutex("crowd", time.Hour), driver.Holding)
+	for range n {
+		c := storetest.Mutex("crowd", time.Hour)
+		storetest.Enter(t, s, c, driver.Waiting)
+		refs = append(refs, storetest.Ref(c))
+	}
+	stop := make(chan struct{})
+	release := sync.OnceFunc(func() { close(stop) })
+	t.Cleanup(release)
+	var stopped atomic.Int64
+	m.set(func(req any, send func() error) error {
+		if walks(req, "crowd") > 0 {
+			stopped.Add(1)
+			<-stop
+		}
+		return send()
+	})
+	var wg sync.WaitGroup
+	t.Cleanup(wg.Wait)
+	t.Cleanup(release)
+	var renewed, waiting atomic.Int64
+	wg.Go(func() {
+		s.Renew(await.Context(t), refs, func(i int, st driver.Status, err error) {
+			switch {
+			case err != nil:
+				t.Errorf("renew %q: %v", refs[i].Name, err)
+			case st.State == driver.Holding:
+				renewed.Add(1)
+			default:
+				waiting.Add(1)
+			}
+		})
+	})
+	await.That(t, "what is held is renewed", func() bool { return renewed.Load() == held })
+	before := stopped.Load()
+	for range n {
+		wg.Go(func() {
+			if st, err := s.Enter(await.Context(t), storetest.Mutex("crowd", time.Hour)); err != nil || st.State != driver.Waiting {
+				t.Errorf("enter: %v, %v", st.State, err)
+			}
+		})
+	}
+	await.That(t, "some more come", func() bool { return stopped.Load()-before >= most })
+	storetest.Enter(t, s, storetest.Mutex("other", time.Hour), driver.Holding)
+	if got := stopped.Load() - before; got > most {
+		t.Errorf("%d requests of %d who come for one name are under way at once, want %d at most", got, n, most)
+	}
+	release()
+	wg.Wait()
+	if got := waiting.Load(); got != n {
+		t.Errorf("%d of %d that wait were renewed", got, n)
+	}
+}
+
+// One process holds many locks, and a crowd in it waits for another, of its own client
+// or of one beside it: none of what is held is lost.
+func TestEtcdHeldBesideCrowd(t *testing.T) {
+	for _, limit := range []int64{1, 3} {
+		t.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
+			t.Parallel()
+			heldBesideCrowd(t, limit)
+		})
+	}
+}
+
+func heldBesideCrowd(t *testing.T, limit int64) {
+	const held, n, ttl = 100, 300, 12 * time.Second
+	e := servers.RunEtcd(t, servers.EtcdOptions{})
+	c := pawl.New(openEtcd(t, e), &pawl.Options{TTL: ttl})
+	beside := pawl.New(openEtcd(t, e), &pawl.Options{TTL: ttl})
+	ctx := await.Context(t)
+	var leases []*pawl.Lease
+	for i := range held {
+		l, err := c.Mutex(fmt.Sprint("held", i)).Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, l)
+	}
+	first, err := beside.Semaphore("crowd", limit).Acquire(ctx, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases = append(leases, first)
+	came := first.Deadline()
+	waiting, giveUp := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			crowd := []*pawl.Client{c, beside}[i%2]
+			if l, err := crowd.Semaphore("crowd", limit).Acquire(waiting, 1); err == nil {
+				l.Unlock(ctx)
+			}
+		})
+	}
+	await.That(t, "all wait", func() bool {
+		q, err := c.Inspect(ctx, "crowd")
+		return err == nil && len(q.Claims) == n+1
+	})
+	await.That(t, "each is renewed twice since the first came, or lost", func() bool {
+		return !slices.ContainsFunc(leases, func(l *pawl.Lease) bool {
+			return l.Err() == nil && l.Deadline().Before(came.Add(ttl/2))
+		})
+	})
+	for _, l := range leases {
+		if err := l.Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	giveUp()
+	wg.Wait()
+	if err := errors.Join(c.Close(ctx), beside.Close(ctx)); err != nil {
+		t.Error(err)
 	}
 }

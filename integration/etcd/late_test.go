@@ -38,14 +38,19 @@ func (m *meddler) set(f func(req any, send func() error) error) {
 
 func (m *meddler) store(t testing.TB, e *servers.Etcd) *etcdstore.Store {
 	t.Helper()
-	return etcdStore(t, dialEtcd(t, e.Addr(), grpc.WithChainUnaryInterceptor(
+	return etcdStore(t, m.client(t, e))
+}
+
+func (m *meddler) client(t testing.TB, e *servers.Etcd) *clientv3.Client {
+	t.Helper()
+	return dialEtcd(t, e.Addr(), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			f := m.with.Load()
 			if f == nil {
 				return invoke(ctx, method, req, reply, cc, opts...)
 			}
 			return (*f)(req, func() error { return invoke(context.WithoutCancel(ctx), method, req, reply, cc, opts...) })
-		})))
+		}))
 }
 
 // hold holds back the first request that is of a kind, until it is let go.

@@ -43,7 +43,6 @@ const (
 )
 
 func main() {
-	child.Main()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

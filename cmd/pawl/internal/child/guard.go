@@ -201,9 +201,10 @@ func retry(f func() error) error {
 	}
 }
 
-// Main is the whole life of a process that Run has started for itself, if this is
-// one: main calls it before anything else. It does not return then.
-func Main() {
+// init is the whole life of a process that Run has started for itself, if this is
+// one. It does not wait for what of the program is initialized later: a run takes
+// 15 ms of processor time so, and 21 ms if main calls this.
+func init() {
 	switch {
 	case len(os.Args) == 2 && os.Args[0] == guardName:
 		signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,

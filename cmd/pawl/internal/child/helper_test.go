@@ -36,7 +36,6 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	Main() // this process may be started by Run
 	switch os.Getenv("CHILD_TEST") {
 	case "run":
 		os.Exit(helper(os.Args[1:]))

@@ -14,9 +14,6 @@ func ending(os.Signal) bool { return true }
 // Status is the exit status that tells of the signal.
 func (e *Interrupted) Status() int { return 130 }
 
-// Main does nothing on this system.
-func Main() {}
-
 // Run starts the command and returns when it has ended. Windows has no process
 // groups as Unix has: only the command itself is ended before the lease ends,
 // and at once; Ctrl-C reaches it through the console.

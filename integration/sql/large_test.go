@@ -3,7 +3,9 @@ package sql
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,6 +57,68 @@ func TestSQLRenewsLarge(t *testing.T) {
 			if err != nil || len(q.Claims) != n+1 {
 				t.Errorf("%s: %d claims, want %d; %v", name, len(q.Claims), n+1, err)
 			}
+		}
+	})
+}
+
+// Many that come for one name at once, are renewed and leave at once, go together,
+// and each is told what it would be told alone.
+func TestSQLCrowd(t *testing.T) {
+	onSQL(t, func(t *testing.T, e *sqlEngine) {
+		const n = 300
+		s := e.store(t)
+		ctx := await.Context(t)
+		permit := func() driver.Claim {
+			return driver.Claim{Name: "n", ID: driver.NewID(), Kind: driver.KindSemaphore, Units: 1, Limit: 3, TTL: time.Hour}
+		}
+		claims := make([]driver.Claim, n)
+		places := make([]int64, n) // in order: a holder's token, or how many are ahead
+		each := func(f func(i int)) {
+			var wg sync.WaitGroup
+			for i := range n {
+				wg.Go(func() { f(i) })
+			}
+			wg.Wait()
+		}
+		each(func(i int) {
+			claims[i] = permit()
+			st, err := s.Enter(ctx, claims[i])
+			if err != nil || st.State != driver.Holding && st.State != driver.Waiting || st.State == driver.Waiting && st.Blocker == nil {
+				t.Errorf("enter: %+v, %v", st, err)
+			}
+			places[i] = max(st.Token, int64(st.Ahead))
+		})
+		if slices.Sort(places); slices.Compare(places[:n-3], slices.Collect(func(yield func(int64) bool) {
+			for i := range int64(n - 3) {
+				yield(i)
+			}
+		})) != 0 || places[n-3] < n {
+			t.Errorf("places and tokens: %v", places)
+		}
+		state := func(id string) driver.State {
+			q, err := s.Inspect(ctx, "n")
+			if err != nil {
+				t.Error(err)
+			}
+			for _, c := range q.Claims {
+				if c.ID == id {
+					return c.State
+				}
+			}
+			return driver.Gone
+		}
+		each(func(i int) {
+			if st, err := storetest.Renew(ctx, s, claims[i]); err != nil || st.State != state(claims[i].ID) {
+				t.Errorf("renew: %+v, %v", st, err)
+			}
+		})
+		each(func(i int) {
+			if was, err := s.Leave(ctx, storetest.Ref(claims[i])); err != nil || was == driver.Gone {
+				t.Errorf("leave: %v, %v", was, err)
+			}
+		})
+		if q, err := s.Inspect(ctx, "n"); err != nil || len(q.Claims) != 0 {
+			t.Errorf("left in the queue: %d, %v", len(q.Claims), err)
 		}
 	})
 }

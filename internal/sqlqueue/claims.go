@@ -81,23 +81,17 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 
 // see answers the status of a claim without renewing it.
 func (s *Store) see(ctx context.Context, r driver.Ref) (driver.Status, error) {
-	st, err := call(ctx, s, s.entering(r.Name), func(w *work) (st driver.Status, err error) {
-		var row *Row
-		var q *queue.Queue
-		err = w.change(r.Name, nil, func(now *queue.Queue, o *queue.Op, at *Row) (bool, error) {
-			o.Look(now)
-			st, q, row = now.Status(r.ID, now.State(r), o.Now, noTime, 0), now, at
-			return false, nil
-		})
-		if err == nil {
-			s.note(r.ID, r.Mark, r.Name, time.Minute, &st, q, row)
-		}
-		return st, err
-	})
+	var out outcome
+	err := s.together(ctx, s.entering(r.Name), r.Name, &request{rule: func(q *queue.Queue, o *queue.Op, row *Row) (bool, error) {
+		o.Look(q)
+		out = outcome{q.Status(r.ID, q.State(r), o.Now, noTime, 0), q, row}
+		return false, nil
+	}}, nil)
 	if err != nil {
 		return driver.Status{}, s.failed("wait for", r.Name, err)
 	}
-	return st, nil
+	s.note(r.ID, r.Mark, r.Name, time.Minute, &out.st, out.q, out.row)
+	return out.st, nil
 }
 
 // Adopt implements driver.Store.
@@ -133,52 +127,51 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	if err := r.Check(); err != nil {
 		return driver.Gone, fmt.Errorf("leave: %w", err)
 	}
-	was, err := call(ctx, s, s.leaving(r.Name), func(w *work) (driver.State, error) { return w.leave(&r) })
+	var was driver.State
+	var like guess
+	rule := func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
+		was, like = o.Leave(q, r), likeness(q, "")
+		return was != driver.Gone, nil
+	}
+	passed := false
+	// A repetition would find the claim gone, which is another answer.
+	err := s.together(ctx, s.leaving(r.Name), r.Name, &request{rule: rule, once: true}, func(w *work) (err error) {
+		if passed, err = w.leave(&r); err == nil && !passed {
+			err = w.change(r.Name, nil, rule)
+		}
+		return err
+	})
 	if err != nil {
 		return driver.Gone, s.failed("leave", r.Name, err)
 	}
+	s.own.forget(&r)
+	if passed {
+		return driver.Holding, nil
+	}
+	s.known.saw(r.Name, like)
 	return was, nil
 }
 
-func (w *work) leave(r *driver.Ref) (was driver.State, err error) {
+// leave does it by one statement, if the claim holds everything, and reports
+// whether it did.
+func (w *work) leave(r *driver.Ref) (bool, error) {
 	s := w.s
 	if s.sweep.due() {
 		w.after = func(ctx context.Context) { s.sweep.run(ctx, s, r.Name) }
 	}
 	if stamp, how := s.own.alone(r); stamp != 0 && r.Linger == 0 {
 		left, err := s.Dialect.Leave(w.ctx, s.DB, r.Name, stamp, how.ends, max(how.used, r.Used), newStamp())
-		if err != nil {
-			return driver.Gone, err
-		}
-		if left {
+		if left && err == nil {
 			s.known.saw(r.Name, idle)
-			s.own.forget(r)
-			return driver.Holding, nil
+		}
+		if left || err != nil {
+			return left, err
 		}
 	}
 	if a := s.own.holdsAll(r); a.limit != 0 && r.Linger == 0 {
-		if passed, err := w.pass(passage(r, a, s.channel())); err != nil || passed {
-			if passed {
-				s.own.forget(r)
-				was = driver.Holding
-			}
-			return was, err
-		}
+		return w.pass(passage(r, a, s.channel()))
 	}
-	if err := w.alive(); err != nil {
-		return driver.Gone, err
-	}
-	var like guess
-	err = w.change(r.Name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
-		was = o.Leave(q, *r)
-		like = likeness(q, "")
-		return was != driver.Gone, nil
-	})
-	if err == nil {
-		s.known.saw(r.Name, like)
-		s.own.forget(r)
-	}
-	return was, err
+	return false, nil
 }
 
 // pass hands over to the next one by one statement, and tells it if it is here.

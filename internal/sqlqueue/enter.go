@@ -14,36 +14,62 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 	if err := c.Check(); err != nil {
 		return driver.Status{}, fmt.Errorf("enter: %w", err)
 	}
-	st, err := call(ctx, s, s.entering(c.Name), func(w *work) (driver.Status, error) { return w.enter(&c, time.Now()) })
+	e, err := entrance(&c, s.channel())
 	if err != nil {
+		return driver.Status{}, s.failed("enter", c.Name, err)
+	}
+	if !c.Try { // somebody may tell of it before the answer is there
+		s.own.expect(c.ID, c.Name, c.TTL)
+	}
+	var out outcome
+	r := &request{size: len(e.Body)}
+	r.rule = func(q *queue.Queue, o *queue.Op, row *Row) (bool, error) {
+		o.Session = s.channel()
+		known := q.Find(c.ID) != nil
+		state, err := o.Enter(q, &c)
+		if full := len(row.Body)+len(e.Body) > s.Dialect.Most(); err == nil && full && !known && q.Find(c.ID) != nil {
+			return false, driver.ErrFull
+		}
+		out = outcome{q.Status(c.ID, state, o.Now, r.sent, c.TTL), q, row}
+		return state == driver.Holding || state == driver.Waiting, queue.NameLimit(err, c.Name)
+	}
+	err = s.together(ctx, s.entering(c.Name), c.Name, r, func(w *work) error { return w.enter(&c, e, r, &out) })
+	if err != nil {
+		if !c.Try {
+			s.own.forget(&driver.Ref{ID: c.ID})
+		}
 		if _, ok := err.(*driver.LimitError); ok {
 			return driver.Status{}, err
 		}
 		return driver.Status{}, s.failed("enter", c.Name, err)
 	}
-	return st, nil
+	if out.q != nil {
+		if !c.Try {
+			s.post.begin()
+		}
+		s.known.saw(c.Name, likeness(out.q, c.ID))
+		s.note(c.ID, "", c.Name, c.TTL, &out.st, out.q, out.row)
+	}
+	return out.st, nil
 }
 
-func (w *work) enter(c *driver.Claim, sent time.Time) (st driver.Status, err error) {
+// outcome is a claim's status, and its queue and row if there is something to note.
+type outcome struct {
+	st  driver.Status
+	q   *queue.Queue
+	row *Row
+}
+
+// enter enters a claim that comes alone.
+func (w *work) enter(c *driver.Claim, e *Entrance, r *request, out *outcome) error {
 	s := w.s
-	e, err := entrance(c, s.channel())
-	if err != nil {
-		return st, err
-	}
-	if !c.Try { // somebody may tell of it before the answer is there
-		s.own.expect(c.ID, c.Name, c.TTL)
-		defer func() {
-			if err != nil {
-				s.own.forget(&driver.Ref{ID: c.ID})
-			}
-		}()
-	}
+	e.Stamp = newStamp()
 	in, err := w.enterByOne(c, e)
 	switch {
 	case err != nil:
-		return st, err
+		return err
 	case in.token != 0:
-		st = driver.Status{State: driver.Holding, Token: in.token, Deadline: driver.Deadline(sent, c.TTL)}
+		st := driver.Status{State: driver.Holding, Token: in.token, Deadline: driver.Deadline(r.sent, c.TTL)}
 		var everything all
 		if c.Units == c.Limit {
 			st.Spare, everything = queue.Spare, all{c.Kind, c.Limit}
@@ -51,36 +77,20 @@ func (w *work) enter(c *driver.Claim, sent time.Time) (st driver.Status, err err
 		row := Row{Name: c.Name, Stamp: e.Stamp}
 		s.own.put(c.ID, "", c.Name, c.TTL, &st, &row, everything, &soleness{ends: queue.Micros(c.TTL)}, s.channel() != "")
 		s.post.holds()
-		return st, nil
+		*out = outcome{st: st}
+		return nil
 	}
 	if !c.Try {
 		s.post.begin()
 	}
 	if in.joined {
-		return w.joined(c, in.row, sent)
+		out.st, err = w.joined(c, in.row, r.sent)
+		return err
 	}
 	if err := w.alive(); err != nil {
-		return st, err
+		return err
 	}
-	old := in.row
-	var row *Row
-	var q *queue.Queue
-	err = w.change(c.Name, old, func(now *queue.Queue, o *queue.Op, r *Row) (bool, error) {
-		o.Session = s.channel()
-		known := now.Find(c.ID) != nil
-		state, err := o.Enter(now, c)
-		if full := len(r.Body)+len(e.Body) > s.Dialect.Most(); err == nil && full && !known && now.Find(c.ID) != nil {
-			return false, driver.ErrFull
-		}
-		st, q, row = now.Status(c.ID, state, o.Now, sent, c.TTL), now, r
-		return state == driver.Holding || state == driver.Waiting, queue.NameLimit(err, c.Name)
-	})
-	if err != nil {
-		return driver.Status{}, err
-	}
-	s.known.saw(c.Name, likeness(q, c.ID))
-	s.note(c.ID, "", c.Name, c.TTL, &st, q, row)
-	return st, nil
+	return w.change(c.Name, in.row, r.rule)
 }
 
 // entered is what became of an Entrance.

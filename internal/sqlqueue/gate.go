@@ -2,13 +2,13 @@ package sqlqueue
 
 import (
 	"database/sql"
+	"errors"
 	"sync"
 	"time"
 )
 
 const (
 	connections = 16 // assumed where the database has no limit of them
-	sameName    = 2  // calls for one name that are at the database at once
 	// waited is how long a statement takes that is taken to have waited for a row.
 	waited = 500 * time.Millisecond
 )
@@ -17,21 +17,23 @@ const (
 // for a row that somebody has locked keeps its connection for seconds, and is sent
 // again: without bounds one such row would use up all connections.
 //
-// Invariant: what renews many claims waits for no row and passes no gate, and all
-// that does wait leaves connections free for it.
+// Invariant: what renews many claims that hold waits for no row and passes no gate,
+// and all that does wait leaves connections free for it.
 type gate struct {
-	all     chan struct{} // but renewals
+	all     chan struct{} // but renewals of claims that hold
 	slow    chan struct{} // of these, those that have waited for a row before
-	renewal chan struct{} // of single claims
+	renewal chan struct{} // of single claims that hold
 
 	mu    sync.Mutex
 	lanes map[string]*lane
 }
 
-// lane is where calls for one name queue. It is there while somebody uses it.
+// lane is where calls for one name queue: one of them is at the database at a time.
+// It is there while somebody uses it.
 type lane struct {
-	slots chan struct{}
-	users int
+	turn    chan struct{}
+	users   int
+	waiting []*request // those that may go together with others
 }
 
 func (g *gate) init(db *sql.DB) {
@@ -47,17 +49,22 @@ func (g *gate) init(db *sql.DB) {
 
 // route is by which way a call comes to the database.
 type route struct {
-	lane string        // "" for reads of whatever names
-	way  chan struct{} // gate.all or gate.renewal; nil: at once
+	lane    string        // "" for whatever names
+	way     chan struct{} // gate.all or gate.renewal; nil: at once
+	request *request      // that ends the waiting when it is served; or nil
 }
 
 // Calls for one name queue behind each other, but who leaves does not stand behind
-// those who come. Records are other rows.
-func (s *Store) entering(name string) route { return route{"e" + name, s.gate.all} }
-func (s *Store) leaving(name string) route  { return route{"l" + name, s.gate.all} }
-func (s *Store) writing(name string) route  { return route{"r" + name, s.gate.all} }
-func (s *Store) renewing(name string) route { return route{"n" + name, s.gate.renewal} }
-func (s *Store) reading() route             { return route{"", s.gate.all} }
+// those who come, and who holds not behind those who wait. Records are other rows.
+func (s *Store) entering(name string) route { return route{lane: "e" + name, way: s.gate.all} }
+func (s *Store) leaving(name string) route  { return route{lane: "l" + name, way: s.gate.all} }
+func (s *Store) writing(name string) route  { return route{lane: "r" + name, way: s.gate.all} }
+func (s *Store) holding(name string) route  { return route{lane: "h" + name, way: s.gate.renewal} }
+func (s *Store) waiting(name string) route  { return route{lane: "w" + name, way: s.gate.all} }
+func (s *Store) reading() route             { return route{way: s.gate.all} }
+
+// errServed is the error of a call that others have carried out meanwhile.
+var errServed = errors.New("served")
 
 // admit waits until the call may be at the database, and returns what ends that.
 //
@@ -71,11 +78,17 @@ func (w *work) admit(p route, slow bool) (leave func(), err error) {
 			f()
 		}
 	}
+	var served chan struct{}
+	if p.request != nil {
+		served = p.request.served
+	}
 	take := func(slots chan struct{}) error {
 		select {
 		case slots <- struct{}{}:
 			taken = append(taken, func() { <-slots })
 			return nil
+		case <-served:
+			return errServed
 		case <-w.caller.Done():
 		case <-w.s.ctx.Done():
 		}
@@ -84,7 +97,7 @@ func (w *work) admit(p route, slow bool) (leave func(), err error) {
 	if p.lane != "" {
 		l := g.use(p.lane)
 		taken = append(taken, func() { g.unuse(p.lane, l) })
-		err = take(l.slots)
+		err = take(l.turn)
 	}
 	if err == nil && slow && p.way == g.all {
 		err = take(g.slow)
@@ -104,7 +117,7 @@ func (g *gate) use(name string) *lane {
 	defer g.mu.Unlock()
 	l := g.lanes[name]
 	if l == nil {
-		l = &lane{slots: make(chan struct{}, sameName)}
+		l = &lane{turn: make(chan struct{}, 1)}
 		g.lanes[name] = l
 	}
 	l.users++

@@ -221,6 +221,18 @@ func (g *registry) doubtName(name string) {
 	}
 }
 
+// waiting counts those of the claims that are known to wait.
+func (g *registry) waiting(rs []driver.Ref, is []int) (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, i := range is {
+		if e := g.claims[rs[i].ID]; e != nil && e.state == driver.Waiting {
+			n++
+		}
+	}
+	return n
+}
+
 // stir has those looked for soon who wait for a name, and reports whether there
 // are any.
 func (g *registry) stir(name string) (some bool) {

@@ -16,9 +16,13 @@ import (
 const (
 	batch   = 500 // claims renewed by two statements and one commit
 	batches = 2   // under way at once
+	crowd   = 8   // so many that wait for one name go by themselves
 )
 
-// Renew implements driver.Store.
+// Renew implements driver.Store. Names with claims that hold are renewed ahead of
+// those with waiting ones alone. A crowd that waits for one name, whose row is large
+// and contended, is renewed by itself, and so is a claim that comes alone: these go
+// together where they meet.
 func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	good := make([]int, 0, len(rs))
 	for i := range rs {
@@ -28,33 +32,96 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 		}
 		good = append(good, i)
 	}
+	tries := 0
+	if len(good) > 1 {
+		tries = aloneTries
+	}
+	held := &renewals{together: route{}, alone: s.holding}
+	waiting := &renewals{together: s.reading(), alone: s.waiting}
+	names := byName(rs, good)
+	for _, is := range names {
+		n := s.own.waiting(rs, is)
+		of := held
+		if n == len(is) {
+			of = waiting
+		}
+		if n == 0 || n < crowd && len(names) > 1 {
+			of.few = append(of.few, is...)
+		} else {
+			of.many = append(of.many, is)
+		}
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	slots, singles := make(chan struct{}, batches), make(chan struct{}, alone)
-	single := func(i int) {
-		wg.Go(func() {
-			singles <- struct{}{}
-			defer func() { <-singles }()
-			st, err := call(ctx, s, s.renewing(rs[i].Name), func(w *work) (driver.Status, error) {
-				if len(good) > 1 {
-					w.tries = aloneTries
-				}
-				return w.renewOne(&rs[i], time.Now())
-			})
-			s.renewed(rs, i, renewal{st, err}, report)
-		})
-	}
-	// Batches of different rows, in order of their names, do not meet.
-	slices.SortStableFunc(good, func(a, b int) int { return cmp.Compare(rs[a].Name, rs[b].Name) })
-	for part := range slices.Chunk(good, batch) {
-		slots <- struct{}{}
-		wg.Go(func() {
-			rest := s.renewTogether(ctx, rs, part, report)
-			<-slots
-			for _, i := range rest {
-				single(i)
+	for _, of := range []*renewals{held, waiting} {
+		slots, singles := make(chan struct{}, batches), make(chan struct{}, alone)
+		each := func(names [][]int) {
+			for _, is := range names {
+				wg.Go(func() {
+					singles <- struct{}{}
+					defer func() { <-singles }()
+					s.renewName(ctx, of.alone(rs[is[0]].Name), tries, rs, is, report)
+				})
 			}
-		})
+		}
+		each(of.many)
+		for part := range slices.Chunk(of.few, batch) {
+			wg.Go(func() {
+				slots <- struct{}{}
+				rest := s.renewTogether(ctx, of.together, rs, part, report)
+				<-slots
+				each(byName(rs, rest))
+			})
+		}
+	}
+}
+
+// renewals are indices of claims, and by which ways they are renewed.
+type renewals struct {
+	few      []int
+	many     [][]int // by name
+	together route
+	alone    func(name string) route
+}
+
+// byName parts the indices by the names of their claims, in order of these: so
+// batches of different rows do not meet.
+func byName(rs []driver.Ref, is []int) [][]int {
+	is = slices.Clone(is)
+	slices.SortStableFunc(is, func(a, b int) int { return cmp.Compare(rs[a].Name, rs[b].Name) })
+	var all [][]int
+	for k, i := range is {
+		if k == 0 || rs[i].Name != rs[is[k-1]].Name {
+			all = append(all, nil)
+		}
+		all[len(all)-1] = append(all[len(all)-1], i)
+	}
+	return all
+}
+
+// renewName renews claims of one name, together with others that come meanwhile.
+func (s *Store) renewName(ctx context.Context, p route, tries int, rs []driver.Ref, is []int, report func(int, driver.Status, error)) {
+	var out []driver.Status
+	var q *queue.Queue
+	var row *Row
+	r := &request{tries: tries}
+	r.rule = func(now *queue.Queue, o *queue.Op, at *Row) (some bool, err error) {
+		out, q, row = make([]driver.Status, len(is)), now, at
+		for k, i := range is {
+			state := o.Renew(now, rs[i])
+			out[k] = now.Status(rs[i].ID, state, o.Now, r.sent, rs[i].TTL)
+			some = some || state != driver.Gone
+		}
+		return some, nil
+	}
+	err := s.together(ctx, p, rs[is[0]].Name, r, nil)
+	for k, i := range is {
+		if err != nil {
+			s.renewed(rs, i, renewal{err: err}, report)
+			continue
+		}
+		s.noteRenewed(&rs[i], &out[k], q, row)
+		s.renewed(rs, i, renewal{st: out[k]}, report)
 	}
 }
 
@@ -73,7 +140,7 @@ type renewal struct {
 }
 
 const (
-	alone = 4 // claims of a batch renewed each by itself, at once: fewer than there are connections
+	alone = 4 // names of a batch whose claims are renewed by themselves, at once: fewer than there are connections
 	// aloneTries is how often each is tried, if others are to come too; its owner
 	// tries again.
 	aloneTries = 2
@@ -93,13 +160,13 @@ func (s *Store) renewed(rs []driver.Ref, i int, r renewal, report func(int, driv
 //
 // Invariant: what is wrong with one row (unreadable, too large, locked) is told of
 // its claims alone, and nobody else's are told later for it.
-func (s *Store) renewTogether(ctx context.Context, rs []driver.Ref, part []int, report func(int, driver.Status, error)) (rest []int) {
+func (s *Store) renewTogether(ctx context.Context, p route, rs []driver.Ref, part []int, report func(int, driver.Status, error)) (rest []int) {
 	refs := make([]driver.Ref, len(part))
 	for k, i := range part {
 		refs[k] = rs[i]
 	}
 	sent := time.Now()
-	out, err := call(ctx, s, route{}, func(w *work) ([]*renewal, error) { return w.renewAll(refs, sent) })
+	out, err := call(ctx, s, p, func(w *work) ([]*renewal, error) { return w.renewAll(refs, sent) })
 	for k, i := range part {
 		switch {
 		case err != nil:
@@ -208,20 +275,6 @@ func (w *work) renewRow(row *Row, refs []driver.Ref, is []int, sent time.Time) (
 		r.next.Body, err = body(q)
 	}
 	return r, err
-}
-
-func (w *work) renewOne(r *driver.Ref, sent time.Time) (st driver.Status, err error) {
-	var row *Row
-	var q *queue.Queue
-	err = w.change(r.Name, nil, func(now *queue.Queue, o *queue.Op, at *Row) (bool, error) {
-		state := o.Renew(now, *r)
-		st, q, row = now.Status(r.ID, state, o.Now, sent, r.TTL), now, at
-		return state != driver.Gone, nil
-	})
-	if err == nil {
-		w.s.noteRenewed(r, &st, q, row)
-	}
-	return st, err
 }
 
 // noteRenewed is note for a renewal. It tells a holder that is to look for that

@@ -1,0 +1,443 @@
+package sqlqueue
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/await"
+)
+
+// table is a Dialect without a database, whose statements can be held up.
+type table struct {
+	Dialect
+	mu     sync.Mutex
+	rows   map[string]Row
+	most   int
+	sent   []string                                   // statements, and for which name, or ""
+	before func(ctx context.Context, st, name string) // called before each
+}
+
+func newTable(t *testing.T) (*table, *Store) {
+	tab := &table{rows: make(map[string]Row), most: MostBody}
+	db := sql.OpenDB(noConnector{})
+	s := New(Config{DB: db, Dialect: tab})
+	t.Cleanup(func() {
+		s.Close()
+		db.Close()
+	})
+	return tab, s
+}
+
+type noConnector struct{}
+
+func (noConnector) Connect(context.Context) (sqldriver.Conn, error) {
+	return nil, errors.ErrUnsupported
+}
+func (noConnector) Driver() sqldriver.Driver { return nil }
+
+func (tab *table) statement(ctx context.Context, st, name string) {
+	tab.mu.Lock()
+	tab.sent = append(tab.sent, st+" "+name)
+	before := tab.before
+	tab.mu.Unlock()
+	if before != nil {
+		before(ctx, st, name)
+	}
+}
+
+// hold has the statements for a name wait from now on, and answers a channel on
+// which each is told, and what lets them go on.
+func (tab *table) hold(name string) (held <-chan string, release func()) {
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	tab.sent = nil
+	at, open := make(chan string, 1000), make(chan struct{})
+	tab.before = func(_ context.Context, st, n string) {
+		if n == name {
+			at <- st
+			<-open
+		}
+	}
+	return at, sync.OnceFunc(func() { close(open) })
+}
+
+func (tab *table) statements(name string) (n int) {
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	for _, s := range tab.sent {
+		if s == "load "+name || s == "save "+name || s == "enter "+name || s == "join "+name {
+			n++
+		}
+	}
+	return n
+}
+
+func (tab *table) Engine() string                                  { return "table" }
+func (tab *table) Most() int                                       { return tab.most }
+func (tab *table) Fault(error) (Fault, string)                     { return Unknown, "" }
+func (tab *table) Version(context.Context, *sql.DB) (int64, error) { return SchemaVersion, nil }
+func (tab *table) row(name string) Row {
+	r, ok := tab.rows[name]
+	if !ok {
+		r = Row{Name: name}
+	}
+	r.Now = time.Now().UnixMicro()
+	return r
+}
+
+func (tab *table) Enter(ctx context.Context, _ *sql.DB, e *Entrance, _ bool) (int64, *Row, error) {
+	tab.statement(ctx, "enter", e.Name)
+	return 0, nil, nil
+}
+
+func (tab *table) Join(ctx context.Context, _ *sql.DB, e *Entrance) (bool, *Row, error) {
+	tab.statement(ctx, "join", e.Name)
+	return false, nil, nil
+}
+
+func (tab *table) Pass(context.Context, *sql.DB, *Passage) (bool, *Row, error) {
+	return false, nil, nil
+}
+
+func (tab *table) Leave(context.Context, *sql.DB, string, int64, int64, int64, int64) (bool, error) {
+	return false, nil
+}
+
+func (tab *table) Load(ctx context.Context, _ *sql.DB, name string) (Row, error) {
+	tab.statement(ctx, "load", name)
+	if err := ctx.Err(); err != nil {
+		return Row{}, err
+	}
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	return tab.row(name), nil
+}
+
+func (tab *table) Save(ctx context.Context, _ *sql.DB, ch *Change) (bool, error) {
+	tab.statement(ctx, "save", ch.Name)
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	return tab.write(ch), nil
+}
+
+func (tab *table) write(ch *Change) bool {
+	if tab.rows[ch.Name].Stamp != ch.Was {
+		return false
+	}
+	tab.rows[ch.Name] = ch.Row
+	return true
+}
+
+func (tab *table) LoadAll(ctx context.Context, _ *sql.DB, names []string) (rows []Row, err error) {
+	for _, name := range names {
+		tab.statement(ctx, "load", name)
+	}
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	for _, name := range names {
+		if _, ok := tab.rows[name]; ok {
+			rows = append(rows, tab.row(name))
+		}
+	}
+	return rows, nil
+}
+
+func (tab *table) SaveAll(ctx context.Context, _ *sql.DB, chs []Change) (map[string]bool, error) {
+	saved := make(map[string]bool)
+	for i := range chs {
+		tab.statement(ctx, "save", chs[i].Name)
+	}
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	for i := range chs {
+		saved[chs[i].Name] = tab.write(&chs[i])
+	}
+	return saved, nil
+}
+
+func (tab *table) Changed(context.Context, *sql.DB, []Seen) ([]Row, error) { return nil, nil }
+
+func (tab *table) Old(context.Context, *sql.DB, string, int) ([]Row, error) { return nil, nil }
+func (tab *table) OldValues(context.Context, *sql.DB, string, int) ([]Seen, string, error) {
+	return nil, "", nil
+}
+
+// waiting awaits that so many requests wait in the lane.
+func (g *gate) await(t *testing.T, p route, n int) {
+	t.Helper()
+	await.That(t, fmt.Sprint(n, " requests wait for ", p.lane), func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		l := g.lanes[p.lane]
+		return l != nil && len(l.waiting) == n
+	})
+}
+
+func permit(name, id string, limit int64) driver.Claim {
+	return driver.Claim{Name: name, ID: id, Kind: driver.KindSemaphore, Units: 1, Limit: limit, TTL: time.Hour}
+}
+
+func enters(t *testing.T, s *Store, c driver.Claim, want driver.State) {
+	t.Helper()
+	if st, err := s.Enter(await.Context(t), c); err != nil || st.State != want {
+		t.Fatalf("enter %s: %v, %v", c.ID, st.State, err)
+	}
+}
+
+// A crowd that comes for one name while a statement for it is under way enters by
+// one change, each in its turn, and what is wrong with one is told that one. So
+// it is renewed, and leaves.
+func TestCrowdGoesTogether(t *testing.T) {
+	const n = 1000
+	tab, s := newTable(t)
+	ctx := await.Context(t)
+	enters(t, s, permit("n", "the-holder", 1), driver.Holding)
+	ids := make([]string, n)
+	refs := make([]driver.Ref, n)
+	for i := range n {
+		ids[i] = fmt.Sprint("claim-00", i)
+		refs[i] = driver.Ref{Name: "n", ID: ids[i], TTL: time.Hour}
+	}
+	few := func(what string) {
+		t.Helper()
+		if sent := tab.statements("n"); sent > 6 {
+			t.Errorf("%d %s by %d statements", n, what, sent)
+		}
+	}
+
+	held, release := tab.hold("n")
+	states := make([]driver.Status, n)
+	var wg sync.WaitGroup
+	enter := func(i int) {
+		st, err := s.Enter(ctx, permit("n", ids[i], 1))
+		if err != nil {
+			t.Errorf("enter %s: %v", ids[i], err)
+		}
+		states[i] = st
+	}
+	wg.Go(func() { enter(0) })
+	<-held
+	for i := 1; i < n; i++ {
+		wg.Go(func() { enter(i) })
+	}
+	wg.Go(func() {
+		_, err := s.Enter(ctx, permit("n", "the-other", 2))
+		if _, ok := errors.AsType[*driver.LimitError](err); !ok {
+			t.Errorf("with another limit: %v", err)
+		}
+	})
+	s.gate.await(t, s.entering("n"), n)
+	release()
+	wg.Wait()
+	few("enter")
+	aheads := make(map[int]bool)
+	for i, st := range states {
+		if st.State != driver.Waiting || st.Blocker == nil || st.Blocker.ID != "the-holder" || !st.Deadline.After(time.Now()) {
+			t.Fatalf("%s: %+v", ids[i], st)
+		}
+		aheads[st.Ahead] = true
+	}
+	if len(aheads) != n || !aheads[n-1] {
+		t.Errorf("%d have %d places", n, len(aheads))
+	}
+	if q, err := s.Inspect(ctx, "n"); err != nil || len(q.Claims) != n+1 || q.Claims[0].ID != "the-holder" || q.Claims[1].ID != ids[0] {
+		t.Errorf("in the queue: %d, %v", len(q.Claims), err)
+	}
+
+	held, release = tab.hold("n")
+	for i := range refs {
+		wg.Go(func() {
+			s.Renew(ctx, refs[i:i+1], func(_ int, st driver.Status, err error) {
+				if err != nil || st.State != driver.Waiting || st.Ahead != states[i].Ahead {
+					t.Errorf("renew %s: %v, %d ahead, %v", ids[i], st.State, st.Ahead, err)
+				}
+			})
+		})
+	}
+	<-held
+	s.gate.await(t, s.waiting("n"), n-1)
+	release()
+	wg.Wait()
+	few("renew")
+
+	held, release = tab.hold("n")
+	for i := range refs {
+		wg.Go(func() {
+			if was, err := s.Leave(ctx, refs[i]); err != nil || was != driver.Waiting {
+				t.Errorf("leave %s: %v, %v", ids[i], was, err)
+			}
+		})
+	}
+	<-held
+	s.gate.await(t, s.leaving("n"), n-1)
+	release()
+	wg.Wait()
+	few("leave")
+	if q, err := s.Inspect(ctx, "n"); err != nil || len(q.Claims) != 1 {
+		t.Errorf("left in the queue: %d, %v", len(q.Claims), err)
+	}
+}
+
+// Claims that hold are renewed whatever a crowd's row does, and the crowd by few
+// statements.
+func TestHoldersBeforeCrowd(t *testing.T) {
+	const n = 1000
+	tab, s := newTable(t)
+	ctx := await.Context(t)
+	refs := make([]driver.Ref, 0, n+100)
+	enters(t, s, permit("crowd", "the-holder", 1), driver.Holding)
+	var wg sync.WaitGroup
+	for i := range n {
+		c := permit("crowd", fmt.Sprint("claim-00", i), 1)
+		refs = append(refs, driver.Ref{Name: c.Name, ID: c.ID, TTL: c.TTL})
+		wg.Go(func() {
+			if st, err := s.Enter(ctx, c); err != nil || st.State != driver.Waiting {
+				t.Errorf("enter: %v, %v", st.State, err)
+			}
+		})
+	}
+	for i := range 100 {
+		c := permit(fmt.Sprint("held", i), fmt.Sprint("holder-0", i), 1)
+		enters(t, s, c, driver.Holding)
+		refs = append(refs, driver.Ref{Name: c.Name, ID: c.ID, TTL: c.TTL})
+	}
+	wg.Wait()
+	_, release := tab.hold("crowd")
+	defer release()
+	var mu sync.Mutex
+	renewed := make(map[driver.State]int)
+	wg.Go(func() {
+		s.Renew(ctx, refs, func(i int, st driver.Status, err error) {
+			if err != nil {
+				t.Errorf("renew %s: %v", refs[i].ID, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			renewed[st.State]++
+		})
+	})
+	await.That(t, "those that hold are renewed", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return renewed[driver.Holding] == 100
+	})
+	release()
+	wg.Wait()
+	if sent := tab.statements("crowd"); renewed[driver.Waiting] != n || sent > 6 {
+		t.Errorf("renewed: %v; %d statements for the crowd", renewed, sent)
+	}
+}
+
+type endKey struct{}
+
+// When the time of the call is up that others go with, these go on: but what it
+// sent may have been carried out, so those that must not come twice are told.
+func TestCrowdLosesItsFirst(t *testing.T) {
+	tab, s := newTable(t)
+	ctx := await.Context(t)
+	enters(t, s, permit("n", "the-holder", 1), driver.Holding)
+	type call func(ctx context.Context, id string) error
+	for _, tt := range []struct {
+		name string
+		lane route
+		call call
+		want error
+	}{
+		{"Enter", s.entering("n"), func(ctx context.Context, id string) error {
+			_, err := s.Enter(ctx, permit("n", id, 1))
+			return err
+		}, nil},
+		{"Leave", s.leaving("n"), func(ctx context.Context, id string) error {
+			_, err := s.Leave(ctx, driver.Ref{Name: "n", ID: id})
+			return err
+		}, errLeft},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var wg sync.WaitGroup
+			held, release := tab.hold("n")
+			wg.Go(func() {
+				if err := tt.call(ctx, "claim-zero"); err != nil {
+					t.Error(err)
+				}
+			})
+			<-held
+			const n = 11
+			errs := make([]error, n)
+			for i := range n {
+				wg.Go(func() {
+					ctx, cancel := context.WithCancel(ctx)
+					defer cancel()
+					errs[i] = tt.call(context.WithValue(ctx, endKey{}, cancel), fmt.Sprint("claim-00", i))
+				})
+			}
+			s.gate.await(t, tt.lane, n)
+			ended := false
+			tab.mu.Lock()
+			tab.before = func(ctx context.Context, st, _ string) {
+				tab.mu.Lock()
+				defer tab.mu.Unlock()
+				if end, ok := ctx.Value(endKey{}).(context.CancelFunc); ok && st == "load" && !ended {
+					ended = true
+					end()
+				}
+			}
+			tab.mu.Unlock()
+			release()
+			wg.Wait()
+			canceled, others := 0, 0
+			for _, err := range errs {
+				if errors.Is(err, context.Canceled) {
+					canceled++
+				} else if errors.Is(err, tt.want) {
+					others++
+				} else {
+					t.Error(err)
+				}
+			}
+			if canceled != 1 || others != n-1 {
+				t.Errorf("%d were canceled, %d others went on", canceled, others)
+			}
+		})
+	}
+}
+
+// Near the end of the room each goes by itself: what fits comes in, and the others
+// are told.
+func TestCrowdFillsQueue(t *testing.T) {
+	tab, s := newTable(t)
+	ctx := await.Context(t)
+	enters(t, s, permit("n", "the-holder", 1), driver.Holding)
+	tab.most = 2000
+	held, release := tab.hold("n")
+	const n = 50
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	wg.Go(func() { _, errs[0] = s.Enter(ctx, permit("n", "claim-000", 1)) })
+	<-held
+	for i := 1; i < n; i++ {
+		wg.Go(func() { _, errs[i] = s.Enter(ctx, permit("n", fmt.Sprint("claim-00", i), 1)) })
+	}
+	s.gate.await(t, s.entering("n"), n-1)
+	release()
+	wg.Wait()
+	full := 0
+	for _, err := range errs {
+		switch {
+		case errors.Is(err, driver.ErrFull):
+			full++
+		case err != nil:
+			t.Error(err)
+		}
+	}
+	q, err := s.Inspect(ctx, "n")
+	if in := len(q.Claims) - 1; err != nil || in+full != n || in < 5 || full < 5 {
+		t.Errorf("%d are in, %d were told that it is full; %v", in, full, err)
+	}
+}

@@ -76,7 +76,7 @@ func (s *Store) leaveFast(ctx context.Context, id claimID) (was driver.State, le
 	}
 	was = t.status.State
 	if o := t.watch; was == driver.Waiting {
-		if o == nil || o.prefix {
+		if o == nil || !o.mutex {
 			s.mu.Unlock()
 			return was, false, nil
 		}

@@ -331,7 +331,7 @@ const (
 // that it watches does; how many are in front of that it asks from time to time.
 func (s *Store) question(refs []*renewing) *question {
 	one := refs[0]
-	if o := one.watch; len(refs) == 1 && one.keys > crowd && o != nil && !o.prefix && time.Since(one.read) < time.Duration(one.keys)*lookPeriod {
+	if o := one.watch; len(refs) == 1 && one.keys > crowd && o != nil && o.mutex && time.Since(one.read) < time.Duration(one.keys)*lookPeriod {
 		return &question{refs, []clientv3.Op{
 			clientv3.OpGet(one.key, clientv3.WithKeysOnly()), clientv3.OpGet(o.key, clientv3.WithKeysOnly()),
 		}, func(found []*pb.ResponseOp) bool {

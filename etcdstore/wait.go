@@ -2,9 +2,11 @@ package etcdstore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,12 +18,17 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
+// front is how many of those who wait in line watch all of the queue, where a limit
+// above 1 lets several hold.
+const front = 8
+
 // lookout is what a waiting claim watches for, after the revision in which the
 // queue was read.
 type lookout struct {
 	revision int64
 	key      string
 	prefix   bool
+	mutex    bool // it waits as long as the claim with that key is as it was
 
 	// With prefix:
 	own, limit string           // keys
@@ -47,8 +54,13 @@ func (s *Store) lookout(q *snapshot, m *member) *lookout {
 			o.key, touched = f.key, f.Overtaken || f.Token != 0
 		}
 		if !touched {
+			o.mutex = true
 			return o
 		}
+	}
+	if told := q.teller(m); told != nil {
+		o.key = told.key
+		return o
 	}
 	// With a greater limit a claim may hold without any event of its own or its
 	// predecessor's, so it must hear of all who go. It counts their units by
@@ -56,19 +68,65 @@ func (s *Store) lookout(q *snapshot, m *member) *lookout {
 	o.key, o.prefix = s.keys.queue(q.name), true
 	o.own, o.limit = m.key, s.keys.limit(q.name)
 	o.front, o.need = make(map[string]int64), m.Units-q.limit
-	front := true
+	before := true
 	for i := range q.members {
 		f := &q.members[i]
 		if f.ID == m.ID {
-			front = false
+			before = false
 			continue
 		}
-		if f.state == driver.Holding || front && !m.Overtake && f.Units <= q.limit {
+		if f.state == driver.Holding || before && !m.Overtake && f.Units <= q.limit {
 			o.front[f.key] = f.Units
 			o.need += f.Units
 		}
 	}
 	return o
+}
+
+// teller returns the claim that tells m when to watch the queue: the one that many
+// places in front of it in line. nil: m watches it now.
+//
+// Invariant: m is not granted before that one is, in whichever order the others go;
+// and that one writes its key when it is granted (see tell), as SetLimit does, and who
+// overtakes it, or it goes.
+func (q *snapshot) teller(m *member) *member {
+	if q.set != 0 || m.Overtake || m.Overtaken {
+		return nil
+	}
+	var line [front]*member // the last of them
+	n := 0
+	for i := range q.members {
+		f := &q.members[i]
+		if f.ID == m.ID {
+			break
+		}
+		if f.state == driver.Waiting {
+			line[n%front] = f
+			n++
+		}
+	}
+	if told := line[n%front]; n >= front && !told.Overtaken {
+		return told
+	}
+	return nil
+}
+
+// tell writes into the claim, which was granted, since when it holds, where others may
+// watch for that: in a queue that was as long as that once, as far as its owner has
+// seen. Whom this does not reach, its heartbeat tells.
+func (s *Store) tell(ctx context.Context, q *snapshot, m *member) {
+	t, ok := s.known(m.id(q.name))
+	if !ok || !t.crowded || q.limit == 1 || q.after(m) == 0 {
+		return
+	}
+	if op, needed := m.note(0, t.since); needed {
+		_, _ = s.txn(ctx, nil, []clientv3.Op{op}, nil) // or else the next renewal writes it
+	}
+}
+
+// after counts the claims that came after m.
+func (q *snapshot) after(m *member) int {
+	return len(q.members) - 1 - slices.IndexFunc(q.members, func(o member) bool { return o.ID == m.ID })
 }
 
 // clone answers one that can be used up.
@@ -84,23 +142,33 @@ func (o *lookout) clone() *lookout {
 // due tells whether one of the events may have changed the claim's state.
 func (o *lookout) due(events []*clientv3.Event) bool {
 	for _, ev := range events {
-		if ev.Kv.ModRevision > o.revision && o.concerns(string(ev.Kv.Key), ev.Type) {
+		if ev.Kv.ModRevision > o.revision && o.concerns(ev) {
 			return true
 		}
 	}
 	return false
 }
 
-func (o *lookout) concerns(key string, event mvccpb.Event_EventType) bool {
+func (o *lookout) concerns(ev *clientv3.Event) bool {
+	key := string(ev.Kv.Key)
 	if !o.prefix || key == o.own || key == o.limit {
 		return true
 	}
 	units, front := o.front[key]
-	if !front || event == mvccpb.PUT {
-		return front // it has shrunk, or overtaken
+	if !front {
+		return false
 	}
-	delete(o.front, key)
-	o.need -= units
+	if ev.Type == mvccpb.PUT { // it has shrunk, or there is a note in it
+		var c claim
+		if json.Unmarshal(ev.Kv.Value, &c) != nil {
+			return true
+		}
+		o.front[key] = c.Units
+		o.need -= units - c.Units
+	} else {
+		delete(o.front, key)
+		o.need -= units
+	}
 	return o.need <= 0
 }
 
@@ -143,7 +211,10 @@ func (s *Store) wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 				}
 			case !w.created && !o.due(w.events):
 				return false, nil
-			case !w.created && !o.prefix:
+			case !w.created && !o.prefix && !o.mutex:
+				o = &lookout{key: s.keys.queue(r.Name), prefix: true} // and then look
+				return true, nil
+			case !w.created && o.mutex:
 				if st, err = s.first(ctx, r); st.State == driver.Holding || err != nil {
 					again = false
 					return true, err
@@ -224,6 +295,9 @@ func (s *Store) ask(ctx context.Context, r driver.Ref) (st driver.Status, o *loo
 		return st, nil, nil
 	}
 	s.noticed(q, m)
+	if m.state == driver.Holding {
+		s.tell(ctx, q, m)
+	}
 	return q.status(r.ID, m.state, time.Now()), s.lookout(q, m), nil
 }
 

@@ -313,3 +313,50 @@ func heldBesideCrowd(t *testing.T, limit int64) {
 		t.Error(err)
 	}
 }
+
+// Of a crowd with a limit above 1 only the first watch all of the queue. Each has its
+// turn all the same, without a renewal's telling it so: many at once, or some at a time.
+func TestEtcdCrowdIsWokenInTurns(t *testing.T) {
+	t.Parallel()
+	const n = 60
+	e := servers.RunEtcd(t, servers.EtcdOptions{})
+	raw := dialEtcd(t, e.Addr())
+	for limit, units := range map[int64]int64{2: 2, 5: 3, n: 1} {
+		name := fmt.Sprint("crowd", limit)
+		enter := func(units int64) (driver.Store, driver.Claim, driver.Status) {
+			s := etcdStore(t, raw)
+			c := driver.Claim{Name: name, ID: driver.NewID(), Kind: driver.KindSemaphore, Units: units, Limit: limit, TTL: time.Hour}
+			st, err := s.Enter(await.Context(t), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s, c, st
+		}
+		s, first, _ := enter(limit)
+		var wg sync.WaitGroup
+		var used atomic.Int64
+		for i := range n {
+			s, c, st := enter(1 + int64(i)%units)
+			wg.Go(func() {
+				for st.State == driver.Waiting {
+					var err error
+					if st, err = s.Wait(await.Context(t), storetest.Ref(c)); err != nil {
+						t.Errorf("limit %d: claim %d: %v", limit, i, err)
+						return
+					}
+				}
+				if now := used.Add(c.Units); st.State != driver.Holding || now > limit {
+					t.Errorf("limit %d: claim %d: %v, and %d units are held", limit, i, st.State, now)
+				}
+				if limit == n {
+					await.That(t, "all hold together", func() bool { return used.Load() == n })
+				} else {
+					used.Add(-c.Units)
+				}
+				storetest.Leave(t, s, c)
+			})
+		}
+		storetest.Leave(t, s, first)
+		wg.Wait()
+	}
+}

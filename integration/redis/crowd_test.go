@@ -177,7 +177,7 @@ func TestRedisFewCommands(t *testing.T) {
 		storetest.Enter(t, s, m, driver.Holding)
 		leave(m)
 	})
-	if one > 7 {
+	if one > 8 {
 		t.Errorf("%d commands in the scripts of an Enter and a Leave", one)
 	}
 	var cs []driver.Claim

@@ -20,7 +20,7 @@ for from = 1, count, 1000 do -- a command cannot have any number of arguments
 end
 if free then
   for i = 1, count do
-    call('SET', KEYS[i], stamp .. ' ' .. ARGV[3 * i], 'PX', ARGV[3 * i - 1])
+    occupy(KEYS[i], 3 * i - 2)
     out[i] = stamp
   end
   reserve()

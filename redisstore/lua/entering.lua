@@ -3,11 +3,8 @@
 -- A queue that is not in use, as it mostly is, is taken by a short way. A number
 -- that was a text stays one there: to print it takes as long as a command.
 
--- ahead reports whether the clock is above M, as M mostly is; see marks.
-local function ahead(mark) return #stamp == 16 and (not mark or #mark == 33 and string.sub(mark, 1, 16) < stamp) end
-
--- occupy lets the claim hold the queue, with the token stamp, if it is free.
-local function occupy(key, a) return redis.pcall('SET', key, stamp .. ' ' .. ARGV[a + 2], 'PX', ARGV[a + 1], 'NX') end
+-- occupy lets the claim at a hold the queue, with the token stamp.
+local function occupy(key, a) call('SET', key, stamp .. ' ' .. ARGV[a + 2], 'PX', ARGV[a + 1]) end
 
 -- share lets the server say whether it has the memory for one more claim of the
 -- queue that is text, if it is: state begins by deleting, and then all is allowed.

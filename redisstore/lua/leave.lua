@@ -4,7 +4,8 @@
 -- include stamp
 
 local key, claim = KEYS[1], ARGV[1]
-local text = call('MGET', key)[1]
+local m = call('MGET', key, M)
+local text = m[1]
 if text and not ARGV[4] and ARGV[2] == '-' and string.sub(text, 31, 31 + #claim) == claim .. ' ' then
   -- It has the queue alone: mostly it has used no token but its own, and has not run out.
   local token = string.sub(text, 1, 16)
@@ -21,8 +22,8 @@ if text then
   s, id, mine = unfold(text)
   mine = id == claim and mine
 else
-  local m = call('HMGET', key, 's', claim)
-  s, mine = m[1], m[2]
+  local found = call('HMGET', key, 's', claim)
+  s, mine = found[1], found[2]
 end
 if s and mine and not ARGV[4] then
   local last, full, n, d = match(s, '^(%d+) %d+ %l %d+ (%d+) (%d+) 0 %d+ %d+ (%d+) ')
@@ -33,7 +34,7 @@ if s and mine and not ARGV[4] then
       -- It is alone, and has not run out: nobody is left.
       call('DEL', key)
       if high > token + 0 then -- else M knows, as of every token that was drawn
-        local top, timely = marks(redis.pcall('GET', M))
+        local top, timely = marks(m[2])
         if high > top then call('SET', M, num(high) .. ' ' .. num(timely)) end
       end
       return 'h'
@@ -44,7 +45,7 @@ if s and mine and not ARGV[4] then
       -- would do, by the shortest way to the next holder.
       local next = call('ZRANGE', key .. ':q', 0, 0)[1]
       local un, born, tail, box = match(next and call('HGET', key, next) or '', '^(%d+) %- %d+ (%d+ %d+) 0 0 (%d+ %d+ %S+ (%S+) .*)$')
-      if un == limit and now > marks(redis.pcall('GET', M)) then
+      if un == limit and ahead(m[2]) then
         local heard = n == '1' or redis.pcall('PUBSUB', 'NUMSUB', box)
         if heard == true or not heard.err and heard[2] + 0 > 0 then
           n = n - 1

@@ -38,7 +38,7 @@ func (f *fields) int() int64 {
 }
 
 // claimArgs appends a claim as the scripts that enter it read it: three arguments;
-// see lua/entering.lua.
+// see lua/enter.lua.
 func claimArgs(args []string, c *driver.Claim, box, owner string) []string {
 	ttl := queue.Micros(c.TTL)
 	var buf [20]byte

@@ -37,7 +37,7 @@ const crowd = 20_000
 
 func compose(name string) *Script {
 	body := part(name)
-	for _, shared := range []string{"stamp", "entering", "head", "machine", "admitting", "frugal"} {
+	for _, shared := range []string{"stamp", "head", "share", "machine", "admitting", "frugal"} {
 		body = strings.Replace(body, "-- include "+shared+"\n", part(shared), 1)
 	}
 	body = strings.NewReplacer(

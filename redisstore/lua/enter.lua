@@ -1,17 +1,22 @@
 -- KEYS hash M; ARGV claim, and try or nothing
+-- A claim is its id; for how many ms its keys are kept; and text: ttl, of 12
+-- digits, id kind units limit flags box owner.
 -- The reply is a status, or the token alone, if so is the claim; or f, if there
 -- is no room for it.
 
 -- include stamp
--- include entering
 
+-- The queue is not in use, mostly. A number that was text stays text: to print it
+-- takes as long as a command.
 local m = call('MGET', KEYS[1], M, KEYS[1] .. ':' .. ARGV[1])
 local s = not m[1] and call('HGET', KEYS[1], 's')
 if not m[1] and not s and not m[3] and ahead(m[2]) then
-  occupy(KEYS[1], 1)
-  reserve()
+  call('SET', KEYS[1], stamp .. ' ' .. ARGV[3], 'PX', ARGV[2])
+  call('SET', M, stamp .. ' ' .. stamp) -- see draw
   return stamp
 end
+
+-- include share
 
 share(KEYS[1], 1, m[1])
 

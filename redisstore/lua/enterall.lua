@@ -3,7 +3,6 @@
 -- "l", if its kind or limit is not right, and then as in a status, or "f".
 
 -- include stamp
--- include entering
 
 local count, texts, out = #KEYS - 1, {}, {}
 local free = ahead(call('MGET', M)[1])
@@ -20,12 +19,14 @@ for from = 1, count, 1000 do -- a command cannot have any number of arguments
 end
 if free then
   for i = 1, count do
-    occupy(KEYS[i], 3 * i - 2)
+    call('SET', KEYS[i], stamp .. ' ' .. ARGV[3 * i], 'PX', ARGV[3 * i - 1])
     out[i] = stamp
   end
-  reserve()
+  call('SET', M, stamp .. ' ' .. stamp) -- see draw
   return table.concat(out, '\n')
 end
+
+-- include share
 
 for i = 1, count do share(KEYS[i], 3 * i - 2, texts[i]) end
 

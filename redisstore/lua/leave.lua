@@ -1,20 +1,19 @@
 -- KEYS hash M; ARGV id mark, then used if not 0, then linger and doubt if one is
 -- not 0. doubt is 1 if a request that enters the claim may still be under way.
 
--- include stamp
-
-local key, claim = KEYS[1], ARGV[1]
-local m = call('MGET', key, M)
+local call, sub, key, claim = redis.call, string.sub, KEYS[1], ARGV[1]
+local m = call('MGET', key, KEYS[2])
 local text = m[1]
-if text and not ARGV[4] and ARGV[2] == '-' and string.sub(text, 31, 31 + #claim) == claim .. ' ' then
+if text and not ARGV[4] and ARGV[2] == '-' and sub(text, 31, 30 + #claim) == claim and string.byte(text, 31 + #claim) == 32 then
   -- It has the queue alone: mostly it has used no token but its own, and has not run out.
-  local token = string.sub(text, 1, 16)
-  if (not ARGV[3] or ARGV[3] == token) and stamp - token < string.sub(text, 18, 29) + 0 then
+  local token = sub(text, 1, 16)
+  if (not ARGV[3] or ARGV[3] == token) and t[1] * 1000000 + t[2] - token < sub(text, 18, 29) + 0 then
     call('DEL', key)
     return 'h'
   end
 end
 
+-- include stamp
 -- include head
 
 local s, id, mine

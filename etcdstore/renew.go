@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -68,10 +69,9 @@ type renewal struct {
 	sent   time.Time
 	leases map[*lease]error
 	queues map[string]*snapshot
-	bad    map[string]error // queues that cannot be read, which is the trouble of their claims alone
-	mail   int64            // the revision as of which the mailbox was read
-	over   []clientv3.Op    // delete mail that was read, about claims that are gone
-	notes  []clientv3.Op    // see note
+	mail   int64         // the revision as of which the mailbox was read
+	over   []clientv3.Op // delete mail that was read, about claims that are gone
+	notes  []clientv3.Op // see note
 }
 
 type renewing struct {
@@ -134,28 +134,37 @@ func (r *renewal) part() *renewal {
 }
 
 func (r *renewal) round() {
-	r.leases, r.queues, r.bad = make(map[*lease]error), make(map[string]*snapshot), make(map[string]error)
+	r.leases, r.queues = make(map[*lease]error), make(map[string]*snapshot)
 	for i := range r.refs {
 		ref := &r.refs[i]
 		ref.tracked, ref.known = r.s.known(ref.claimID())
 		ref.known = ref.known && ref.lease.seconds >= seconds(ref.TTL)
 		ref.untold = r.s.unanswered(ref.claimID())
 	}
-	var kept sync.WaitGroup
+	var kept, read sync.WaitGroup
 	kept.Go(r.keep)
-	err := r.read()
+	names, err := r.stale()
+	var queues map[string]*snapshot
+	var bad map[string]error
+	var unread error
+	if err == nil {
+		read.Go(func() { queues, bad, unread = r.readQueues(names) })
+	}
 	kept.Wait()
+	// Those whose queues are as they were do not wait for what is read of others.
+	var rest []*renewing
 	for i := range r.refs {
 		ref := &r.refs[i]
-		if err := cmp.Or(err, r.bad[ref.Name]); err != nil {
-			r.answer(ref, driver.Status{}, err)
-			continue
+		if _, changed := slices.BinarySearch(names, ref.Name); changed {
+			rest = append(rest, ref)
+		} else {
+			r.finish(ref, err)
 		}
-		st, err := r.renew(ref)
-		r.answer(ref, st, err)
-		if err == nil && st.State == driver.Gone && ref.known {
-			r.over = append(r.over, r.s.keys.discard(r.s.keys.mail(r.s.id, ref.key), r.mail))
-		}
+	}
+	read.Wait()
+	maps.Copy(r.queues, queues)
+	for _, ref := range rest {
+		r.finish(ref, cmp.Or(unread, bad[ref.Name]))
 	}
 	// What nobody relies on comes last. A cluster without space refuses the notes,
 	// and still keeps leases; and the mail ends with its lease.
@@ -163,6 +172,18 @@ func (r *renewal) round() {
 		if _, err := r.s.txn(r, nil, part, nil); err != nil {
 			return
 		}
+	}
+}
+
+// finish renews a claim, or tells what has kept it from that.
+func (r *renewal) finish(ref *renewing, err error) {
+	var st driver.Status
+	if err == nil {
+		st, err = r.renew(ref)
+	}
+	r.answer(ref, st, err)
+	if err == nil && st.State == driver.Gone && ref.known {
+		r.over = append(r.over, r.s.keys.discard(r.s.keys.mail(r.s.id, ref.key), r.mail))
 	}
 }
 
@@ -187,10 +208,10 @@ func (r *renewal) keep() {
 	wg.Wait()
 }
 
-// read reads the mailbox, and the queues that are to be read. Of those that were read
-// before it is only asked whether they are as they were, so a crowd that waits for one
-// name does not read it to each of them all the time.
-func (r *renewal) read() error {
+// stale reads the mailbox, and returns the names whose queues are to be read. Of those
+// that were read before it is only asked whether they are as they were, so a crowd that
+// waits for one name does not read it to each of them all the time.
+func (r *renewal) stale() ([]string, error) {
 	var peeks, rest []*renewing
 	var names []string
 	for i := range r.refs {
@@ -226,20 +247,17 @@ func (r *renewal) read() error {
 	}
 	changed, err := r.peek(peeks)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := r.readQueues(append(names, changed...)); err != nil {
-		return err
-	}
-	// What the mail was about.
-	names = names[:0]
+	names = append(names, changed...)
 	for i := range r.refs {
 		ref := &r.refs[i]
-		if t, ok := r.s.known(ref.claimID()); ok && t.mail > t.revision && r.queues[ref.Name] == nil && r.bad[ref.Name] == nil {
+		if t, ok := r.s.known(ref.claimID()); ok && t.mail > t.revision { // there was mail about it
 			names = append(names, ref.Name)
 		}
 	}
-	return r.readQueues(names)
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
 // news tells whether there is something to write about a claim.
@@ -355,27 +373,26 @@ func (s *Store) question(refs []*renewing) *question {
 	}, true}
 }
 
-func (r *renewal) readQueues(names []string) error {
-	slices.Sort(names)
-	for part := range slices.Chunk(slices.Compact(names), round) {
+// readQueues returns the queues of some names, and which of them cannot be read: that
+// is the trouble of their claims alone.
+func (r *renewal) readQueues(names []string) (queues map[string]*snapshot, bad map[string]error, err error) {
+	queues, bad = make(map[string]*snapshot), make(map[string]error)
+	for part := range slices.Chunk(names, round) {
 		ops := make([]clientv3.Op, 0, len(part))
 		for _, name := range part {
 			ops = append(ops, r.s.keys.ofQueue(name))
 		}
 		res, err := r.s.txn(r, nil, ops, nil)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		for i, name := range part {
-			q, err := r.s.snapshot(name, res.Responses[i].GetResponseRange().Kvs, res.Header.Revision)
-			if err != nil {
-				r.bad[name] = err
-				continue
+			if queues[name], err = r.s.snapshot(name, res.Responses[i].GetResponseRange().Kvs, res.Header.Revision); err != nil {
+				bad[name] = err
 			}
-			r.queues[name] = q
 		}
 	}
-	return nil
+	return queues, bad, nil
 }
 
 // renew answers for one claim after leases were kept and queues were read.

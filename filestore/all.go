@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -32,7 +33,8 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 		return nil, fmt.Errorf("%s %q: %w", what, cs[0].Name, hopeless(err))
 	}
 	sent := time.Now()
-	es := make([]*queue.Entering, len(cs))
+	sts := make([]driver.Status, len(cs))
+	var signals []queue.Signal
 	var refused error
 	err = s.lockedAll(ctx, cs, func(parts map[int]*shard) error {
 		now, err := s.time(ctx)
@@ -40,39 +42,44 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 			return err
 		}
 		dead := s.asker()
-		papers := make([]*paper, len(cs))
+		ks, es := make([]*known, len(cs)), make([]*queue.Entering, len(cs))
+		was := make([][]byte, len(cs))
 		for i, c := range cs {
-			sh := parts[shardOf(c.Name)]
-			loaded, err := sh.load(queueFileName(c.Name), c.Name)
-			if err != nil {
+			k, done := s.papers.of(c.Name)
+			defer done()
+			// Nobody has one of these locked who waits for another, or for a file.
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if err := k.load(parts[shardOf(c.Name)], queueFileName(c.Name), c.Name); err != nil {
 				return err
 			}
 			o := &queue.Op{Now: now, Session: s.id, Reachable: func(c *queue.Claim) bool { return !dead(c.Session) }}
-			q := loaded.copy()
+			q := k.copy()
 			bury(&q, o, c.ID, dead)
-			papers[i], es[i] = loaded, &queue.Entering{Op: o, Queue: &q, Claim: c}
+			ks[i], es[i], was[i] = k, &queue.Entering{Op: o, Queue: &q, Claim: c}, bytes.Clone(k.raw)
 		}
 		refused = queue.EnterAll(es)
 		for i, c := range cs {
-			if err := parts[shardOf(c.Name)].save(queueFileName(c.Name), c.Name, papers[i], es[i].Queue, s.clock.now()); err != nil {
+			if err := ks[i].save(parts[shardOf(c.Name)], queueFileName(c.Name), c.Name, es[i].Queue, s.clock.now()); err != nil {
 				// Those that are written already are put back: nobody has been told
 				// of them.
-				for k, c := range cs[:i] {
-					parts[shardOf(c.Name)].restore(queueFileName(c.Name), papers[k])
+				for n, c := range cs[:i] {
+					ks[n].forget()
+					parts[shardOf(c.Name)].restore(queueFileName(c.Name), was[n])
 				}
 				return err
 			}
+		}
+		for i, e := range es {
+			signals = append(signals, e.Signals...)
+			sts[i] = e.Status(sent)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", what, cs[0].Name, hopeless(err))
 	}
-	sts := make([]driver.Status, len(cs))
-	for i, e := range es {
-		s.tell(e.Signals)
-		sts[i] = e.Status(sent)
-	}
+	s.tell(signals)
 	if refused != nil {
 		return nil, refused
 	}
@@ -115,11 +122,10 @@ func (s *Store) lockedAll(ctx context.Context, cs []driver.Claim, f func(map[int
 }
 
 // restore puts back what a file was, as far as that is possible.
-func (sh *shard) restore(file string, was *paper) {
-	sh.papers.forget(file)
-	if was == noPaper {
+func (sh *shard) restore(file string, was []byte) {
+	if was == nil {
 		_ = sh.dir.Remove(file)
 	} else {
-		_ = sh.put(file, was.raw, true, false)
+		_ = sh.put(file, was, true, false)
 	}
 }

@@ -245,7 +245,7 @@ func everyFileParses(t testing.TB, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := decode(noPaper, raw); err != nil {
+		if _, err := decode(raw); err != nil {
 			t.Fatalf("%s: %v: %q", f, err, raw)
 		}
 	}

@@ -59,9 +59,9 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	s.startMail()
 	bell, done := s.claims.Subscribe(r.ID)
 	defer done()
-	v, forget := s.views.of(r.Name)
+	k, forget := s.papers.of(r.Name)
 	defer forget()
-	first, err := s.look(ctx, r, v, 0)
+	first, err := s.look(ctx, r, k, 0)
 	if err != nil || first.State != driver.Waiting {
 		return first, err
 	}
@@ -84,7 +84,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 		if rung {
 			age = 0
 		}
-		if st, err = s.look(ctx, r, v, age); err != nil || rung || st.State != driver.Waiting || moved(&first, &st) {
+		if st, err = s.look(ctx, r, k, age); err != nil || rung || st.State != driver.Waiting || moved(&first, &st) {
 			return st, err
 		}
 		tick.Reset(s.pace(&st))
@@ -112,15 +112,13 @@ func moved(a, b *driver.Status) bool {
 // look returns the status of a claim, as it was no longer than age ago. It
 // changes the queue only if a claim in it has run out, or stands in the way and
 // is a dead client's.
-func (s *Store) look(ctx context.Context, r driver.Ref, v *view, age time.Duration) (st driver.Status, err error) {
-	p, err := v.glance(age, func() (*paper, error) { return s.peek(r.Name) })
+func (s *Store) look(ctx context.Context, r driver.Ref, k *known, age time.Duration) (st driver.Status, err error) {
+	done, err := s.glance(&st, r, k, age)
 	if err != nil {
 		return st, fmt.Errorf("wait for %q: %w", r.Name, hopeless(err))
 	}
-	q := &p.queue
-	now := s.clock.now()
-	if !s.overdue(q, now, r.ID) {
-		return q.Status(r.ID, q.State(r), now, time.Time{}, 0), nil
+	if done {
+		return st, nil
 	}
 	err = s.change(ctx, "wait for", r.Name, func(q *queue.Queue, o *queue.Op) {
 		o.Look(q)
@@ -130,54 +128,24 @@ func (s *Store) look(ctx context.Context, r driver.Ref, v *view, age time.Durati
 	return st, err
 }
 
-// views are the queues that claims of this process wait in, as they were read
-// last: one reading serves all who look at about the same time.
-type views struct {
-	mu     sync.Mutex
-	byName map[string]*view
-}
-
-type view struct {
-	users int // guarded by views.mu
-
-	mu   sync.Mutex
-	read time.Time // when reading began
-	p    *paper
-	err  error
-}
-
-// of returns the view of a name, and a function that ends its use.
-func (vs *views) of(name string) (*view, func()) {
-	vs.mu.Lock()
-	defer vs.mu.Unlock()
-	if vs.byName == nil {
-		vs.byName = make(map[string]*view)
-	}
-	v := vs.byName[name]
-	if v == nil {
-		v = new(view)
-		vs.byName[name] = v
-	}
-	v.users++
-	return v, func() {
-		vs.mu.Lock()
-		defer vs.mu.Unlock()
-		if v.users--; v.users == 0 {
-			delete(vs.byName, name)
+// glance is look without a change; it reports whether none is needed. One reading
+// serves all who look at about the same time.
+func (s *Store) glance(st *driver.Status, r driver.Ref, k *known, age time.Duration) (bool, error) {
+	wanted := time.Now().Add(-age)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.read.Before(wanted) {
+		if err := s.peek(k, r.Name); err != nil {
+			return false, err
 		}
 	}
-}
-
-// glance returns the queue as it was age ago or later.
-func (v *view) glance(age time.Duration, read func() (*paper, error)) (*paper, error) {
-	wanted := time.Now().Add(-age)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.read.Before(wanted) {
-		v.read = time.Now()
-		v.p, v.err = read()
+	q := &k.queue
+	now := s.clock.now()
+	if s.overdue(q, now, r.ID) {
+		return false, nil
 	}
-	return v.p, v.err
+	*st = q.Status(r.ID, q.State(r), now, time.Time{}, 0)
+	return true, nil
 }
 
 // beginRef is begin for calls about a claim.
@@ -419,14 +387,18 @@ func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) 
 		return driver.Queue{}, err
 	}
 	defer end()
-	p, err := s.peek(name)
-	if err == nil && s.ranOut(&p.queue) {
-		p, err = s.peek(name)
+	k, forget := s.papers.of(name)
+	defer forget()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err = s.peek(k, name)
+	if err == nil && s.ranOut(&k.queue) {
+		err = s.peek(k, name)
 	}
 	if err != nil {
 		return driver.Queue{}, fmt.Errorf("inspect %q: %w", name, hopeless(err))
 	}
-	return s.show(name, p.copy(), s.asker()), nil
+	return s.show(name, k.copy(), s.asker()), nil
 }
 
 // ranOut reports whether a claim of the queue has run out. One that is renewed

@@ -67,7 +67,7 @@ var errNoClock = errors.New("it does not hold a clock")
 
 // readClock returns nil if the folder has no clock yet.
 func (s *Store) readClock() (*clockFile, error) {
-	b, err := s.root.Read(clockName)
+	b, err := s.root.Read(clockName, nil)
 	if disk.IsGone(err) {
 		return nil, nil
 	}
@@ -211,7 +211,7 @@ func (s *Store) moveMark(ctx context.Context, now int64) error {
 // writeMark puts the marks of f on the disk: in place if the file is as was. The
 // folder is locked.
 func (s *Store) writeMark(f *clockFile, was []byte) error {
-	b, err := s.root.Read(clockName)
+	b, err := s.root.Read(clockName, nil)
 	if err != nil {
 		return err
 	}

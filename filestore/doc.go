@@ -30,8 +30,9 @@
 //
 // # Crashes
 //
-// Files are written aside and renamed, so a process that is killed at any
-// instant leaves the old state or the new one. Queues are not forced to the
+// Files are written aside and renamed, and changes of a queue are appended and
+// count when they are whole, so a process that is killed at any instant leaves
+// the old state or the new one. Queues are not forced to the
 // disk: a power cut ends all processes, so no claim matters after it, and
 // tokens go on rising because they come from a clock whose high-water mark is
 // forced to the disk. Records are, and queues whose limit was changed (see

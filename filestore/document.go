@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/filestore/internal/disk"
@@ -25,7 +26,7 @@ const maxQueue = 4 << 20
 // A queue's file is lines of text, as much of it is written and read when many
 // wait for a name:
 //
-//	pawl queue 2
+//	pawl queue 3
 //	name orders/42
 //	queue KIND LAST LIMIT DECLARED
 //	owner NUMBER SESSION PID "HOST" "LABEL"
@@ -40,26 +41,43 @@ const maxQueue = 4 << 20
 // they are: it needs no room on the disk, and cannot make the file unreadable
 // wherever it is cut off. It changes only the claims of its own process, so
 // that nobody else suffers from a number that was written in part.
+//
+// Other changes are appended, as long as they are few:
+//
+//	queue KIND LAST LIMIT DECLARED
+//	gone ID
+//	owner NUMBER SESSION PID "HOST" "LABEL"
+//	now ID MARK OWNER ...
+//	claim ID MARK OWNER ...
+//	end
+//
+// where now is a claim that is there already, in its place, and claim one that
+// is new, behind all. Without its end, which is written last, a change has not
+// happened: it was cut off by a full disk or the end of its process. What comes
+// next writes the file anew then, so nothing is ever written where something
+// else was, but by renewals.
 const (
 	anyVersion = "pawl queue "
-	firstLine  = anyVersion + "2"
+	firstLine  = anyVersion + "3"
 	lastLine   = "end\n"
 	width      = 19 // digits of an int64
 )
 
-// paper is a queue's file, and what it says. It is not changed once it was made.
-//
-// Of a long queue most is as it was a moment ago: encode and decode take from an
-// older paper what is the same.
+// paper is a queue's file, and what it says. The zero value is no file.
 type paper struct {
-	raw    []byte
+	raw    []byte // up to the last end
+	torn   bool   // the file goes on with a change that was cut off
+	first  int    // where the changes begin
 	name   string
 	queue  queue.Queue
-	owners []owner
-	// lines are the claims' lines in raw, by their beginnings, and where the last
-	// one ends; from are the numbers of their owners.
-	lines, from []int
+	owners []*owner // by their numbers; not changed, but replaced
+	// lines are where in raw the claims are, from their IDs to the ends of the
+	// lines; from are their owners.
+	lines []span
+	from  []*owner
 }
+
+type span struct{ from, to int }
 
 // owner is what the claims of one process have in common.
 type owner struct {
@@ -75,93 +93,233 @@ type origin struct {
 
 func (o *origin) of(c *queue.Claim) bool { return o.session == c.Session && o.owner == c.Owner }
 
-// copy returns the queue, which may be changed.
-func (p *paper) copy() queue.Queue {
-	q := p.queue
-	q.Claims = slices.Clone(q.Claims)
+// known is what this process knows of a file, while it uses that: of a long queue
+// most is as it was a moment ago. Its memory is used again and again, as it is
+// much where many wait.
+type known struct {
+	users int // guarded by papers.mu
+
+	mu   sync.Mutex
+	read time.Time // when reading began
+	paper
+	spare struct {
+		raw    []byte
+		claims []queue.Claim
+		lines  []span
+		from   []*owner
+		was    []int
+	}
+}
+
+// copy returns the queue, which may be changed until the next copy.
+func (k *known) copy() queue.Queue {
+	q := k.queue
+	k.spare.claims = append(k.spare.claims[:0], q.Claims...)
+	q.Claims = k.spare.claims
 	return q
 }
 
-func (p *paper) line(i int) []byte { return p.raw[p.lines[i]:p.lines[i+1]] }
+// forget makes k know nothing: what is in the file is not certain.
+func (k *known) forget() { k.paper, k.read = paper{}, time.Time{} }
 
-// encode is the file of a queue that was read from old.
-func encode(old *paper, name string, q queue.Queue) *paper {
-	p := &paper{name: name, queue: q, lines: make([]int, 0, len(q.Claims)+1), from: make([]int, len(q.Claims))}
-	same := make([]int, len(q.Claims)) // the line in old, or -1
-	type number struct {
-		origin
-		taken, used bool
-	}
-	var numbers []number
-	for _, o := range old.owners {
-		numbers = append(numbers, make([]number, o.number+1-len(numbers))...)
-		numbers[o.number] = number{origin: o.origin, taken: true}
-	}
-	j, last := 0, 0
+func (p *paper) line(i int) []byte { return p.raw[p.lines[i].from:p.lines[i].to] }
+
+// draft is a queue that was read from a paper, and how it differs from that.
+type draft struct {
+	*known
+	name   string
+	queue  queue.Queue
+	was    []int    // the claims' places in the paper, or -1
+	fresh  []int    // the claims that are not as they were
+	from   []*owner // the claims' owners
+	owners []*owner // by their numbers: those of the paper, and new ones
+	news   []*owner
+	gone   bool // the paper has claims that the queue has not
+	mixed  bool // there are new claims before others
+}
+
+func (k *known) compare(name string, q queue.Queue) *draft {
+	old := &k.paper
+	d := &draft{known: k, name: name, queue: q, owners: old.owners}
+	k.spare.was = slices.Grow(k.spare.was[:0], len(q.Claims))[:len(q.Claims)]
+	k.spare.from = slices.Grow(k.spare.from[:0], len(q.Claims))[:len(q.Claims)]
+	d.was, d.from = k.spare.was, k.spare.from
+	next, added := 0, false
 	for i := range q.Claims {
 		c := &q.Claims[i]
-		k := j
-		for k < len(old.from) && old.queue.Claims[k].ID != c.ID {
-			k++
+		at := next
+		for at < len(old.from) && old.queue.Claims[at].ID != c.ID {
+			at++
 		}
-		same[i] = -1
-		if k < len(old.from) {
-			j = k + 1
-			if old.queue.Claims[k] == *c {
-				same[i], p.from[i] = k, old.from[k]
-				numbers[p.from[i]].used = true
+		if at == len(old.from) {
+			d.was[i], added = -1, true
+		} else {
+			d.was[i] = at
+			d.gone = d.gone || at > next
+			d.mixed = d.mixed || added
+			next = at + 1
+			if old.queue.Claims[at] == *c {
+				d.from[i] = old.from[at]
 				continue
 			}
 		}
-		if last >= len(numbers) || !numbers[last].taken || !numbers[last].of(c) {
-			last = slices.IndexFunc(numbers, func(n number) bool { return n.taken && n.of(c) })
-		}
-		if last < 0 {
-			if last = slices.IndexFunc(numbers, func(n number) bool { return !n.taken }); last < 0 {
-				last = len(numbers)
-				numbers = append(numbers, number{})
-			}
-			numbers[last] = number{origin: origin{c.Session, c.Owner}, taken: true}
-		}
-		numbers[last].used = true
-		p.from[i] = last
+		d.from[i] = d.ownerOf(c)
+		d.fresh = append(d.fresh, i)
 	}
-	b := make([]byte, 0, len(old.raw)+512+192*max(0, len(q.Claims)-len(old.from)))
+	d.gone = d.gone || next < len(old.from)
+	return d
+}
+
+// ownerOf finds the owner of a claim, or makes it, with the lowest number that
+// is free.
+func (d *draft) ownerOf(c *queue.Claim) *owner {
+	if n := len(d.news); n > 0 && d.news[n-1].of(c) {
+		return d.news[n-1]
+	}
+	free := len(d.owners)
+	for i, o := range d.owners {
+		if o.of(c) {
+			return o
+		}
+		if free > i && o.number > i {
+			free = i
+		}
+	}
+	o := &owner{number: free, origin: origin{c.Session, c.Owner}}
+	o.line = o.encode()
+	d.owners = slices.Insert(slices.Clip(d.owners), free, o)
+	d.news = append(d.news, o)
+	return o
+}
+
+// whole writes the file anew.
+func (d *draft) whole() []byte {
+	b := slices.Grow(d.spare.raw[:0], len(d.raw)+512+256*max(0, len(d.from)-len(d.known.from)))
 	b = append(b, firstLine...)
-	b = append(append(b, "\nname "...), name...)
-	b = append(append(b, "\nqueue "...), kindLetter(q.Kind))
+	b = append(append(append(b, "\nname "...), d.name...), '\n')
+	b = appendQueue(b, &d.queue)
+	used := make(map[*owner]bool)
+	for i, o := range d.from {
+		if i == 0 || o != d.from[i-1] {
+			used[o] = true
+		}
+	}
+	d.owners = slices.DeleteFunc(slices.Clone(d.owners), func(o *owner) bool { return !used[o] })
+	for _, o := range d.owners {
+		b = append(b, o.line...)
+	}
+	lines := d.spare.lines[:0]
+	fresh := d.fresh
+	for i := range d.from {
+		b = append(b, "claim "...)
+		at := len(b)
+		if len(fresh) > 0 && fresh[0] == i {
+			b = appendClaim(b, &d.queue.Claims[i], d.from[i].number)
+			fresh = fresh[1:]
+		} else {
+			b = append(b, d.line(d.was[i])...)
+		}
+		lines = append(lines, span{at, len(b)})
+	}
+	d.spare.lines = lines
+	d.spare.raw = append(b, lastLine...)
+	return d.spare.raw
+}
+
+// change is the text to append to the file.
+func (d *draft) change() []byte {
+	b := appendQueue(make([]byte, 0, 512), &d.queue)
+	lines := d.spare.lines[:0]
+	next := 0
+	goneTo := func(k int) {
+		for ; next < k; next++ {
+			b = append(append(append(b, "gone "...), d.known.queue.Claims[next].ID...), '\n')
+		}
+	}
+	for _, k := range d.was {
+		l := span{}
+		if k >= 0 {
+			goneTo(k)
+			l = d.known.lines[k]
+			next++
+		}
+		lines = append(lines, l)
+	}
+	goneTo(len(d.known.from))
+	for _, o := range d.news {
+		b = append(b, o.line...)
+	}
+	for _, i := range d.fresh {
+		if d.was[i] >= 0 {
+			b = append(b, "now "...)
+		} else {
+			b = append(b, "claim "...)
+		}
+		at := len(d.raw) + len(b)
+		b = appendClaim(b, &d.queue.Claims[i], d.from[i].number)
+		lines[i] = span{at, len(d.raw) + len(b)}
+	}
+	d.spare.lines = lines
+	return append(b, lastLine...)
+}
+
+// done notes what the file is now.
+func (d *draft) done() {
+	k := d.known
+	k.name, k.owners, k.torn = d.name, d.owners, false
+	k.spare.claims, k.queue = k.queue.Claims, d.queue
+	k.spare.from, k.from = k.from, d.from
+	k.spare.lines, k.lines = k.lines, k.spare.lines
+}
+
+// renewal reports whether nothing is changed but EXPIRES and USED of some
+// claims.
+func (d *draft) renewal() bool {
+	a, b := &d.queue, &d.known.queue
+	if d.gone || len(a.Claims) != len(b.Claims) || a.Kind != b.Kind || a.Last != b.Last || a.Limit != b.Limit || a.Declared != b.Declared {
+		return false
+	}
+	for _, i := range d.fresh {
+		if d.was[i] < 0 || !sameBut(&a.Claims[i], &b.Claims[i]) || len(d.claimLine(i)) != len(d.line(i)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *draft) claimLine(i int) []byte {
+	return appendClaim(make([]byte, 0, 256), &d.queue.Claims[i], d.from[i].number)
+}
+
+// renew writes the renewals to where in raw the claims are, which is between
+// from and to.
+func (d *draft) renew() (from, to int) {
+	from = len(d.raw)
+	for _, i := range d.fresh {
+		l := d.lines[i]
+		copy(d.raw[l.from:], d.claimLine(i))
+		from, to = min(from, l.from), max(to, l.to)
+	}
+	return from, to
+}
+
+// encode is the file of a queue, written anew.
+func encode(name string, q queue.Queue) []byte { return new(known).compare(name, q).whole() }
+
+// sameBut reports whether the claims are the same but for what a renewal
+// changes.
+func sameBut(a, b *queue.Claim) bool {
+	c := *a
+	c.Expires, c.Used = b.Expires, b.Used
+	return c == *b
+}
+
+func appendQueue(b []byte, q *queue.Queue) []byte {
+	b = append(append(b, "queue "...), kindLetter(q.Kind))
 	for _, n := range []int64{q.Last, q.Limit, q.Declared} {
 		b = strconv.AppendInt(append(b, ' '), n, 10)
 	}
-	b = append(b, '\n')
-	k := 0
-	for n := range numbers {
-		if !numbers[n].used {
-			continue
-		}
-		o := owner{number: n, origin: numbers[n].origin}
-		for k < len(old.owners) && old.owners[k].number < o.number {
-			k++
-		}
-		if k < len(old.owners) && old.owners[k].number == o.number {
-			o.line = old.owners[k].line
-		} else {
-			o.line = o.encode()
-		}
-		b = append(b, o.line...)
-		p.owners = append(p.owners, o)
-	}
-	for i := range q.Claims {
-		p.lines = append(p.lines, len(b))
-		if same[i] >= 0 {
-			b = append(b, old.line(same[i])...)
-		} else {
-			b = appendClaim(b, &q.Claims[i], p.from[i])
-		}
-	}
-	p.lines = append(p.lines, len(b))
-	p.raw = append(b, lastLine...)
-	return p
+	return append(b, '\n')
 }
 
 func (o *owner) encode() string {
@@ -173,8 +331,9 @@ func (o *owner) encode() string {
 	return string(append(b, '\n'))
 }
 
+// appendClaim appends a claim's line, from its ID on.
 func appendClaim(b []byte, c *queue.Claim, from int) []byte {
-	b = append(append(b, "claim "...), c.ID...)
+	b = append(b, c.ID...)
 	b = append(append(b, ' '), orDash(c.Mark)...)
 	b = strconv.AppendInt(append(b, ' '), int64(from), 10)
 	b = strconv.AppendInt(append(b, ' '), c.Units, 10)
@@ -226,113 +385,321 @@ func orDash(s string) string {
 	return s
 }
 
-// renewed reports whether p says the same as old, which was encoded or decoded
-// before it, but for EXPIRES and USED of some claims, and where in the file the
-// first and the last of these lines are.
-func (p *paper) renewed(old *paper) (from, to int, ok bool) {
-	if len(p.raw) != len(old.raw) || !slices.Equal(p.lines, old.lines) || !bytes.Equal(p.raw[:p.lines[0]], old.raw[:p.lines[0]]) {
-		return 0, 0, false
-	}
-	for i := range p.queue.Claims {
-		a, b := p.queue.Claims[i], old.queue.Claims[i]
-		if a == b {
-			continue
-		}
-		a.Expires, a.Used = b.Expires, b.Used
-		if a != b {
-			return 0, 0, false
-		}
-		if to == 0 {
-			from = p.lines[i]
-		}
-		to = p.lines[i+1]
-	}
-	return from, to, true
-}
-
 var (
 	errEmpty   = errors.New("it is empty")
 	errVersion = errors.New("another version of pawl wrote it")
 )
 
-// decode reads a queue's file, of which old is what was there before.
-func decode(old *paper, raw []byte) (*paper, error) {
-	if len(bytes.TrimSpace(raw)) == 0 {
-		return nil, errEmpty
-	}
-	p := &paper{raw: raw}
-	t := text{rest: raw}
-	if first := string(t.line()); first != firstLine+"\n" {
-		if strings.HasPrefix(first, anyVersion) && strings.HasSuffix(first, "\n") {
-			return nil, fmt.Errorf("%w: its first line is %.60q, not %q", errVersion, first, firstLine)
+// decode reads a queue's file.
+func decode(raw []byte) (*paper, error) {
+	var k known
+	err := k.update(raw)
+	return &k.paper, err
+}
+
+// update reads a file's text, which k may keep. What k knows after it depends on
+// raw alone, and is nothing if there is an error.
+func (k *known) update(raw []byte) error {
+	if k.renewed(raw) {
+		r := reading{p: &k.paper, text: text{rest: raw[len(k.raw):]}}
+		k.raw = append(k.raw, r.rest...)
+		k.spare.raw = raw
+		if r.changes(k.raw) == nil && check(&k.queue, false) == nil {
+			return nil
 		}
-		return nil, fmt.Errorf("its first line is not %q", firstLine)
+		raw = k.raw // read from its beginning, for the number of the line
+		k.spare.raw = nil
+		k.paper = paper{}
 	}
-	name, ok := strings.CutPrefix(string(t.line()), "name ")
+	old := k.paper
+	k.paper = paper{raw: raw, lines: k.spare.lines[:0], from: k.spare.from[:0]}
+	k.queue.Claims = k.spare.claims[:0]
+	err := k.readWhole(&old)
+	if err != nil {
+		k.forget()
+		return err
+	}
+	k.spare.raw, k.spare.claims, k.spare.lines, k.spare.from = old.raw, old.queue.Claims, old.lines, old.from
+	return nil
+}
+
+func (p *paper) readWhole(old *paper) error {
+	if len(bytes.TrimSpace(p.raw)) == 0 {
+		return errEmpty
+	}
+	r := reading{p: p, text: text{rest: p.raw}}
+	if first := string(r.line()); first != firstLine+"\n" {
+		if strings.HasPrefix(first, anyVersion) && strings.HasSuffix(first, "\n") {
+			return fmt.Errorf("%w: its first line is %.60q, not %q", errVersion, first, firstLine)
+		}
+		return fmt.Errorf("its first line is not %q", firstLine)
+	}
+	name, ok := strings.CutPrefix(string(r.line()), "name ")
 	if !ok {
-		return nil, t.wrong()
+		return r.wrong()
 	}
 	p.name = strings.TrimSuffix(name, "\n")
-	w := t.words()
-	w.word("queue")
-	kind := w.optional()
-	q := &p.queue
-	q.Last, q.Limit, q.Declared = w.number(), w.number(), w.number()
-	if !w.end() || q.Kind.UnmarshalText([]byte(kind)) != nil {
-		return nil, t.wrong()
+	if !r.start(old) {
+		return r.wrong()
 	}
-	var owners []*origin // by number
+	p.first = len(p.raw) - len(r.rest)
+	if err := r.changes(p.raw); err != nil {
+		return err
+	}
+	return check(&p.queue, old.raw == nil)
+}
+
+// renewed reports whether raw begins as p, but for what renewals overwrite, and
+// takes over that.
+func (p *paper) renewed(raw []byte) bool {
+	if p.raw == nil || len(raw) < len(p.raw) {
+		return false
+	}
+	for at := 0; ; {
+		at += same(p.raw[at:], raw[at:])
+		if at == len(p.raw) {
+			return true
+		}
+		i := slices.IndexFunc(p.lines, func(l span) bool { return l.from <= at && at < l.to })
+		if i < 0 {
+			return false
+		}
+		var c queue.Claim
+		l := p.lines[i]
+		number, ok := decodeClaim(string(raw[l.from:l.to]), &c)
+		was := &p.queue.Claims[i]
+		c.Session, c.Owner = was.Session, was.Owner
+		if !ok || number != p.from[i].number || !sameBut(&c, was) {
+			return false
+		}
+		*was = c
+		copy(p.raw[l.from:l.to], raw[l.from:])
+		at = l.to
+	}
+}
+
+// same is how far a, which is not longer than b, is the same.
+func same(a, b []byte) int {
+	n := 0
+	for _, step := range []int{4096, 64, 1} {
+		for n+step <= len(a) && bytes.Equal(a[n:n+step], b[n:n+step]) {
+			n += step
+		}
+	}
+	return n
+}
+
+// reading is a paper that is being made from text.
+type reading struct {
+	p *paper
+	text
+	gone  int            // claims that went: they have no ID until finish
+	alive int            // no claim before this is there
+	finds int            // how often a claim was looked for
+	index map[string]int // of the claims, when that is often
+}
+
+// start reads up to the first end, and reports whether it could.
+func (r *reading) start(old *paper) bool {
+	if !r.header() {
+		return false
+	}
 	k := 0
-	for t.next("owner ") {
-		line := t.line()
-		var o owner
-		if k < len(old.owners) && old.owners[k].line != string(line) && k+1 < len(old.owners) && old.owners[k+1].line == string(line) {
+	for r.next("owner ") {
+		line := r.line()
+		for k+1 < len(old.owners) && old.owners[k].line != string(line) && old.owners[k+1].line == string(line) {
 			k++
 		}
+		var o *owner
 		if k < len(old.owners) && old.owners[k].line == string(line) {
 			o = old.owners[k]
 			k++
-		} else if o.decode(string(line)); o.line == "" || o.number < len(owners) || o.number > maxQueue {
-			return nil, t.wrong()
 		}
-		owners = append(owners, make([]*origin, o.number+1-len(owners))...)
-		p.owners = append(p.owners, o)
-		owners[o.number] = &o.origin
+		if !r.owner(o, string(line)) {
+			return false
+		}
 	}
-	n := max(len(old.from), bytes.Count(t.rest, []byte{'\n'})) + 1
-	q.Claims = make([]queue.Claim, 0, n)
-	p.lines, p.from = make([]int, 0, n+1), make([]int, 0, n)
+	n := bytes.Count(r.rest, []byte{'\n'})
+	r.p.queue.Claims = slices.Grow(r.p.queue.Claims, n)
+	r.p.lines, r.p.from = slices.Grow(r.p.lines, n), slices.Grow(r.p.from, n)
+	at := len(r.p.raw) - len(r.rest)
 	j := 0
-	for t.next("claim ") {
-		at := len(raw) - len(t.rest)
-		line := t.line()
+	for r.next("claim ") {
+		line := r.line()[len("claim "):]
+		l := span{at + len("claim "), at + len("claim ") + len(line)}
+		at = l.to
 		// Claims keep their order, and most of them their lines.
-		for j < len(old.from) && !bytes.HasPrefix(line[len("claim "):], []byte(old.queue.Claims[j].ID)) {
+		for j < len(old.from) && !bytes.HasPrefix(line, []byte(old.queue.Claims[j].ID)) {
 			j++
 		}
-		var from int
-		var c queue.Claim
 		if j < len(old.from) && bytes.Equal(line, old.line(j)) {
-			c, from = old.queue.Claims[j], old.from[j]
-			j++
-		} else if from, ok = decodeClaim(string(line), &c); !ok {
-			return nil, t.wrong()
+			if o := r.numbered(old.from[j].number); o != nil && o.origin == old.from[j].origin {
+				r.add(old.queue.Claims[j], o, l)
+				j++
+				continue
+			}
 		}
-		if from >= len(owners) || owners[from] == nil {
-			return nil, t.wrong()
+		c, o := r.claim(line)
+		if o == nil {
+			return false
 		}
-		c.Session, c.Owner = owners[from].session, owners[from].owner
-		q.Claims = append(q.Claims, c)
-		p.lines, p.from = append(p.lines, at), append(p.from, from)
+		r.add(c, o, l)
 	}
-	p.lines = append(p.lines, len(raw)-len(t.rest))
-	switch {
-	case string(t.line()) != lastLine:
-		return nil, t.wrong()
-	case len(t.rest) > 0:
-		return nil, errors.New("it goes on after its end")
+	return string(r.line()) == lastLine
+}
+
+// changes reads all that have their end.
+func (r *reading) changes(raw []byte) error {
+	for bytes.Contains(r.rest, []byte("\n"+lastLine)) {
+		if !r.change(len(raw) - len(r.rest)) {
+			return r.wrong()
+		}
 	}
-	return p, check(q, old == noPaper)
+	const begin = "queue "
+	if n := min(len(r.rest), len(begin)); string(r.rest[:n]) != begin[:n] {
+		return errors.New("it goes on after its end")
+	}
+	r.p.raw, r.p.torn = raw[:len(raw)-len(r.rest)], len(r.rest) > 0
+	r.finish()
+	return nil
+}
+
+// change reads up to the next end, from at on, and reports whether it could.
+func (r *reading) change(at int) bool {
+	begin := len(r.rest)
+	if !r.header() {
+		return false
+	}
+	for r.next("gone ") {
+		i := r.find(strings.TrimSuffix(string(r.line()[len("gone "):]), "\n"))
+		if i < 0 {
+			return false
+		}
+		r.p.queue.Claims[i].ID = ""
+		r.gone++
+	}
+	for r.next("owner ") {
+		if line := r.line(); !r.owner(nil, string(line)) {
+			return false
+		}
+	}
+	for {
+		known := r.next("now ")
+		if !known && !r.next("claim ") {
+			break
+		}
+		pos := at + begin - len(r.rest)
+		_, line, _ := bytes.Cut(r.line(), []byte{' '})
+		l := span{pos + len(r.last) - len(line), pos + len(r.last)}
+		c, o := r.claim(line)
+		if o == nil {
+			return false
+		}
+		if !known {
+			r.add(c, o, l)
+			continue
+		}
+		i := r.find(c.ID)
+		if i < 0 {
+			return false
+		}
+		r.p.queue.Claims[i], r.p.from[i], r.p.lines[i] = c, o, l
+	}
+	return string(r.line()) == lastLine
+}
+
+func (r *reading) header() bool {
+	w := r.words()
+	w.word("queue")
+	kind := w.optional()
+	q := &r.p.queue
+	q.Last, q.Limit, q.Declared = w.number(), w.number(), w.number()
+	return w.end() && q.Kind.UnmarshalText([]byte(kind)) == nil
+}
+
+// owner adds an owner, that of line if it is nil. Its number is a new one.
+func (r *reading) owner(o *owner, line string) bool {
+	if o == nil {
+		o = new(owner)
+		o.decode(line)
+	}
+	i, taken := slices.BinarySearchFunc(r.p.owners, o.number, func(o *owner, n int) int { return o.number - n })
+	if o.line == "" || taken {
+		return false
+	}
+	r.p.owners = slices.Insert(r.p.owners, i, o)
+	return true
+}
+
+func (r *reading) numbered(n int) *owner {
+	i, ok := slices.BinarySearchFunc(r.p.owners, n, func(o *owner, n int) int { return o.number - n })
+	if !ok {
+		return nil
+	}
+	return r.p.owners[i]
+}
+
+// claim is what a line says from its ID on; its owner is nil if that is wrong.
+func (r *reading) claim(line []byte) (c queue.Claim, o *owner) {
+	number, ok := decodeClaim(string(line), &c)
+	if ok {
+		o = r.numbered(number)
+	}
+	if o != nil {
+		c.Session, c.Owner = o.session, o.owner
+	}
+	return c, o
+}
+
+func (r *reading) add(c queue.Claim, o *owner, l span) {
+	if r.index != nil {
+		r.index[c.ID] = len(r.p.queue.Claims)
+	}
+	r.p.queue.Claims = append(r.p.queue.Claims, c)
+	r.p.from, r.p.lines = append(r.p.from, o), append(r.p.lines, l)
+}
+
+// find answers which claim has the id, or -1. Most changes are at the front.
+func (r *reading) find(id string) int {
+	cs := r.p.queue.Claims
+	for r.alive < len(cs) && cs[r.alive].ID == "" {
+		r.alive++
+	}
+	for i := r.alive; i < min(r.alive+4, len(cs)); i++ {
+		if cs[i].ID == id {
+			return i
+		}
+	}
+	if r.finds++; r.finds < 16 {
+		return slices.IndexFunc(cs, func(c queue.Claim) bool { return c.ID == id })
+	}
+	if r.index == nil {
+		r.index = make(map[string]int, len(cs))
+		for i := range cs {
+			r.index[cs[i].ID] = i
+		}
+	}
+	if i, ok := r.index[id]; ok && cs[i].ID == id {
+		return i
+	}
+	return -1
+}
+
+// finish removes the claims that went.
+func (r *reading) finish() {
+	if r.gone == 0 {
+		return
+	}
+	cs := r.p.queue.Claims
+	n := 0
+	for i := range cs {
+		if cs[i].ID != "" {
+			cs[n], r.p.from[n], r.p.lines[n] = cs[i], r.p.from[i], r.p.lines[i]
+			n++
+		}
+	}
+	clear(cs[n:])
+	r.p.queue.Claims, r.p.from, r.p.lines = cs[:n], r.p.from[:n], r.p.lines[:n]
 }
 
 func (o *owner) decode(line string) {
@@ -347,9 +714,9 @@ func (o *owner) decode(line string) {
 	}
 }
 
+// decodeClaim reads a claim's line from its ID on.
 func decodeClaim(line string, c *queue.Claim) (from int, ok bool) {
 	w := words{rest: strings.TrimSuffix(line, "\n")}
-	w.word("claim")
 	c.ID, c.Mark = w.optional(), w.optional()
 	from = int(w.number())
 	c.Units = w.number()
@@ -477,28 +844,29 @@ func (w *words) quoted() string {
 
 func (w *words) end() bool { return w.rest == "" && !w.bad }
 
-// noPaper is the file of a queue that has none.
-var noPaper = new(paper)
-
 // load reads a queue; there is none if its file is not there. Anything else
 // that can't be read is an error: to take it for no queue would grant twice.
-func (sh *shard) load(file, name string) (*paper, error) {
-	raw, err := sh.dir.Read(file)
+func (k *known) load(sh *shard, file, name string) error {
+	k.read = time.Now()
+	raw, err := sh.dir.Read(file, k.spare.raw)
+	k.spare.raw = nil
 	if disk.IsGone(err) {
-		return noPaper, nil
+		k.paper = paper{}
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		k.forget()
+		return err
 	}
-	p, err := decode(sh.papers.of(file), raw)
-	if err == nil && p.name != name {
-		err = fmt.Errorf("it says it is the queue of %q", p.name)
+	err = k.update(raw)
+	if err == nil && k.name != name {
+		err = fmt.Errorf("it says it is the queue of %q", k.name)
 	}
 	if err != nil {
-		return nil, damagedQueue(sh, file, err)
+		k.forget()
+		return damagedQueue(sh, file, err)
 	}
-	sh.papers.keep(file, p)
-	return p, nil
+	return nil
 }
 
 // damagedQueue is the error for a queue's file that does not hold a queue.
@@ -509,74 +877,92 @@ func damagedQueue(sh *shard, file string, err error) error {
 
 // save writes the queue if it is not what was loaded. now is a time that no
 // later operation's precedes.
-func (sh *shard) save(file, name string, loaded *paper, q *queue.Queue, now int64) error {
+func (k *known) save(sh *shard, file, name string, q *queue.Queue, now int64) (err error) {
 	// The next token will be the clock's, so an empty queue need not be kept
 	// to remember the last one; see clockFile.
 	if !q.InUse() && q.Last < now {
-		if loaded == noPaper {
+		if k.raw == nil {
 			return nil
 		}
-		sh.papers.forget(file)
+		k.forget()
 		return sh.dir.Remove(file)
 	}
-	p := encode(loaded, name, *q)
-	if len(q.Claims) > len(loaded.queue.Claims) && len(p.raw) > maxQueue {
-		return fmt.Errorf("%w: its file would have %d bytes", driver.ErrFull, len(p.raw))
-	}
-	var err error
-	if loaded == noPaper {
-		err = sh.put(file, p.raw, false, q.Declared != 0)
-	} else if from, to, ok := p.renewed(loaded); !ok {
+	d := k.compare(name, *q)
+	size, grows := len(k.raw), len(q.Claims) > len(k.from)
+	switch {
+	case d.renewal() && len(d.fresh) == 0:
+		return nil
+	case d.renewal():
+		from, to := d.renew()
+		k.spare.claims, k.queue = k.queue.Claims, d.queue
+		err = sh.dir.Overwrite(file, int64(from), k.raw[from:to], false)
+	default:
+		if d.appends() {
+			change := d.change()
+			if now := size + len(change); now <= k.first+max(k.first/4, shortSize) && (now <= maxQueue || !grows) {
+				if err = sh.dir.Overwrite(file, int64(size), change, false); err == nil {
+					d.done()
+					k.raw = append(k.raw, change...)
+				}
+				break
+			}
+		}
+		raw := d.whole()
+		if grows && len(raw) > maxQueue {
+			return fmt.Errorf("%w: its file would have %d bytes", driver.ErrFull, len(raw))
+		}
 		// A limit that was changed must outlive a power cut; claims need not.
-		err = sh.put(file, p.raw, true, q.Declared != 0)
-	} else if from < to {
-		err = sh.dir.Overwrite(file, int64(from), p.raw[from:to], false)
+		if err = sh.put(file, raw, size > 0, q.Declared != 0); err == nil {
+			d.done()
+			k.spare.raw, k.raw, k.first = k.raw, raw, len(raw)
+		}
 	}
 	if err != nil {
-		sh.papers.forget(file)
-		return err
+		k.forget()
 	}
-	sh.papers.keep(file, p)
-	return nil
+	return err
 }
 
-// papers are the long files that this process read or wrote last, by their names.
+// appends reports whether the change may be appended: not if it must be on the
+// disk (see SetLimit), where a file is whole that was moved to its place.
+func (d *draft) appends() bool {
+	return d.raw != nil && !d.torn && !d.mixed && d.known.queue.Declared == 0 && d.queue.Declared == 0
+}
+
+// papers are the files that this process uses, and the long ones that it used
+// last, by the names of the queues.
 type papers struct {
 	mu sync.Mutex
-	m  map[string]*paper
+	m  map[string]*known
 }
 
 const (
-	keptSize   = 4 << 10 // bytes; shorter ones are as quickly read anew
-	keptPapers = 16      // in a shard
+	shortSize  = 4 << 10 // bytes; they are quickly read
+	keptPapers = 16
 )
 
-func (ps *papers) of(file string) *paper {
+// of returns what is known of the queue's file, and a function that ends its
+// use.
+func (ps *papers) of(name string) (*known, func()) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if p := ps.m[file]; p != nil {
-		return p
+	if ps.m == nil {
+		ps.m = make(map[string]*known)
 	}
-	return noPaper
-}
-
-func (ps *papers) keep(file string, p *paper) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if len(p.raw) < keptSize {
-		delete(ps.m, file)
-		return
+	k := ps.m[name]
+	if k == nil {
+		k = new(known)
+		ps.m[name] = k
 	}
-	if ps.m == nil || len(ps.m) >= keptPapers && ps.m[file] == nil {
-		ps.m = make(map[string]*paper)
+	k.users++
+	return k, func() {
+		ps.mu.Lock()
+		defer ps.mu.Unlock()
+		// Nobody else uses it now if nobody did before this user ends.
+		if k.users--; k.users == 0 && (len(k.raw) < shortSize || len(ps.m) > keptPapers) {
+			delete(ps.m, name)
+		}
 	}
-	ps.m[file] = p
-}
-
-func (ps *papers) forget(file string) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	delete(ps.m, file)
 }
 
 // put writes a file aside and moves it to its place. The file is locked, so one

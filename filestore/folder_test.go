@@ -173,11 +173,11 @@ func TestDamagedQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sound, err := decode(noPaper, good)
+	sound, err := decode(good)
 	if err != nil {
 		t.Fatal(err)
 	}
-	twice := sound.copy()
+	twice := sound.queue
 	twice.Claims = append(twice.Claims, twice.Claims[0])
 	line := func(from, to string) string {
 		t.Helper()
@@ -189,7 +189,7 @@ func TestDamagedQueue(t *testing.T) {
 	}
 	limits := fmt.Sprintf("queue m %d 1 0", twice.Last)
 	for what, content := range map[string]string{
-		"there twice":  string(encode(noPaper, "orders", twice).raw),
+		"there twice":  string(encode("orders", twice)),
 		"empty":        "",
 		"torn":         string(good[:len(good)/2]),
 		"more":         string(good) + "{}",

@@ -208,8 +208,7 @@ type table struct {
 // shard is a part of a table: a folder, and the locks on the files in it.
 type shard struct {
 	locks
-	id     disk.ID
-	papers papers
+	id disk.ID
 }
 
 // shard opens the i-th part, and makes it if need be.

@@ -94,7 +94,7 @@ func BenchmarkList(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p, err := decode(noPaper, raw)
+	p, err := decode(raw)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func BenchmarkList(b *testing.B) {
 		if _, err := s.queues.shard(shardOf(name)); err != nil {
 			b.Fatal(err)
 		}
-		if err := os.WriteFile(queueFile(s, name), encode(noPaper, name, p.queue).raw, 0o600); err != nil {
+		if err := os.WriteFile(queueFile(s, name), encode(name, p.queue), 0o600); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -51,7 +51,7 @@ func (f *recordFile) record(name string, now int64) driver.Record {
 
 // loadRecord reads a record's file; the zero value if it is not there.
 func (s *Store) loadRecord(sh *shard, file string) (f recordFile, err error) {
-	raw, err := sh.dir.Read(file)
+	raw, err := sh.dir.Read(file, nil)
 	if disk.IsGone(err) {
 		return f, nil
 	}

@@ -21,7 +21,7 @@ type spoil struct {
 
 // spoils make a queue's file one that cannot be read, and are told at once.
 var spoils = []spoil{
-	{"another form", func(path string) error { return os.WriteFile(path, []byte("pawl queue 3\n"), 0o600) }, "damaged"},
+	{"another form", func(path string) error { return os.WriteFile(path, []byte("pawl queue 4\n"), 0o600) }, "damaged"},
 	{"a folder", func(path string) error {
 		if err := os.Remove(path); err != nil {
 			return err
@@ -117,19 +117,19 @@ func TestFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := decode(noPaper, raw)
+	p, err := decode(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := p.copy()
+	q := p.queue
 	holder := q.Claims[0]
 	for n := len(raw); n < maxQueue; {
 		c := q.Claims[0]
 		c.ID, c.Granted, c.Token, c.Alone = driver.NewID(), 0, 0, false
 		q.Claims = append(q.Claims, c)
-		n += len(appendClaim(nil, &c, 0))
+		n += len("claim ") + len(appendClaim(nil, &c, 0))
 	}
-	if err := os.WriteFile(path, encode(noPaper, "a", q).raw, 0o600); err != nil {
+	if err := os.WriteFile(path, encode("a", q), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

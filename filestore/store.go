@@ -43,7 +43,7 @@ type Store struct {
 	claims wake.Hub // by claim id
 	values wake.Hub // by the record's file
 	mail   mailbox
-	views  views
+	papers papers
 
 	mu     sync.Mutex
 	calls  sync.WaitGroup // under way
@@ -306,16 +306,19 @@ func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Que
 		if err != nil {
 			return err
 		}
-		loaded, err := sh.load(file, name)
-		if err != nil {
+		k, done := s.papers.of(name)
+		defer done()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if err := k.load(sh, file, name); err != nil {
 			return err
 		}
-		q := loaded.copy()
+		q := k.copy()
 		o.Now = now
 		o.Reachable = func(c *queue.Claim) bool { return !s.dead(c.Session) }
 		limit, declared := q.Limit, q.Declared
 		f(&q, o)
-		if err := sh.save(file, name, loaded, &q, s.clock.now()); err != nil {
+		if err := k.save(sh, file, name, &q, s.clock.now()); err != nil {
 			return err
 		}
 		if (declared != 0 || q.Declared != 0) && (declared != q.Declared || limit != q.Limit) {
@@ -349,15 +352,19 @@ func (s *Store) locked(ctx context.Context, name string, f func(sh *shard, file 
 
 // peek reads the queue of name as it is now, without the lock: files are
 // replaced whole, but for the numbers of renewals.
-func (s *Store) peek(name string) (*paper, error) {
+func (s *Store) peek(k *known, name string) error {
 	sh, err := s.queues.existing(shardOf(name))
-	if err != nil || sh == nil {
-		return noPaper, err
+	if err == nil && sh == nil {
+		k.forget()
+		return nil
 	}
-	if err := sh.there(); err != nil {
-		return nil, err
+	if err == nil {
+		err = sh.there()
 	}
-	return sh.load(queueFileName(name), name)
+	if err != nil {
+		return err
+	}
+	return k.load(sh, queueFileName(name), name)
 }
 
 // overdue reports whether time or death has something to change in the queue,

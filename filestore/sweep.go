@@ -158,14 +158,14 @@ func (t *table) files() iter.Seq2[entry, error] {
 // loadFile reads a queue's file without knowing the name; the queue of a file
 // that went in the meantime is empty.
 func (s *Store) loadFile(f entry) (string, queue.Queue, error) {
-	raw, err := f.shard.dir.Read(f.name)
+	raw, err := f.shard.dir.Read(f.name, nil)
 	if disk.IsGone(err) {
 		return "", queue.Queue{}, nil
 	}
 	if err != nil {
 		return "", queue.Queue{}, err
 	}
-	p, err := decode(noPaper, raw)
+	p, err := decode(raw)
 	if err == nil && queueFileName(p.name) != f.name {
 		err = fmt.Errorf("it says it is the queue of %q", p.name)
 	}
@@ -185,7 +185,7 @@ func (s *Store) afterBoot(mark int64) error {
 	for f, err := range s.queues.files() {
 		var raw []byte
 		if err == nil {
-			raw, err = f.shard.dir.Read(f.name)
+			raw, err = f.shard.dir.Read(f.name, nil)
 		}
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			return err // not the file's fault
@@ -193,12 +193,9 @@ func (s *Store) afterBoot(mark int64) error {
 		if err != nil {
 			continue // it costs its own names only
 		}
-		p, err := decode(noPaper, raw)
+		p, err := decode(raw)
 		if errors.Is(err, errVersion) {
 			continue
-		}
-		if err != nil {
-			p = noPaper
 		}
 		keep := p.queue.Last >= mark || p.queue.Declared != 0
 		for _, c := range p.queue.Claims {

@@ -126,11 +126,14 @@ func TestLeftovers(t *testing.T) {
 			t.Errorf("%s is still there: %v", of, err)
 		}
 	}
-	enter(t, s, claim("a"), driver.Holding)
+	first := claim("a")
+	enter(t, s, first, driver.Holding)
+	leave(t, s, first)
 	aside := queueFile(s, "a") + asideSuffix
 	if err := os.WriteFile(aside, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	enter(t, s, claim("a"), driver.Holding)
 	enter(t, s, claim("a"), driver.Waiting)
 	if q, err := s.Inspect(t.Context(), "a"); err != nil || len(q.Claims) != 2 {
 		t.Errorf("%+v, %v", q, err)

@@ -34,7 +34,7 @@ func (t *Turns) Close() error                  { return nil }
 func (f *File) Removed() (bool, error)         { return false, ErrUnsupported }
 func (f *File) Close() error                   { return nil }
 
-func (d *Dir) Read(string) ([]byte, error)                 { return nil, ErrUnsupported }
+func (d *Dir) Read(string, []byte) ([]byte, error)         { return nil, ErrUnsupported }
 func (d *Dir) Overwrite(string, int64, []byte, bool) error { return ErrUnsupported }
 func (d *Dir) Create(string, []byte, bool) error           { return ErrUnsupported }
 func (d *Dir) Move(string, string) error                   { return ErrUnsupported }

@@ -87,8 +87,8 @@ func info(st *unix.Stat_t) Info {
 	return Info{ID{uint64(st.Dev), uint64(st.Ino)}, int(st.Uid), fs.FileMode(st.Mode & 0o777)}
 }
 
-// Read returns the content of a file.
-func (d *Dir) Read(name string) ([]byte, error) {
+// Read returns the content of a file, in the memory of buf if that is enough.
+func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
 	// A pipe that nobody writes to would block.
 	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil {
@@ -106,7 +106,10 @@ func (d *Dir) Read(name string) ([]byte, error) {
 	default:
 		return nil, pathError("read", d.path, name, ErrNotRegular)
 	}
-	buf := make([]byte, 0, min(st.Size, MaxFile)+512)
+	if n := min(st.Size, MaxFile) + 512; int64(cap(buf)) < n {
+		buf = make([]byte, 0, n+n/4)
+	}
+	buf = buf[:0]
 	for {
 		if len(buf) > MaxFile {
 			return nil, pathError("read", d.path, name, ErrTooBig)

@@ -26,7 +26,7 @@ const Buckets = 1 << 20
 //
 // A process that is stopped while it waits keeps its ticket. So who has waited
 // for lineBound takes the first byte alone as soon as it stays free, past all
-// tickets.
+// tickets. Its own ticket stays in line, and is there for whoever waits next.
 const (
 	bucketSize = 1 << 40
 	drawOffset = bucketSize - 1
@@ -39,8 +39,14 @@ var lineBound = 200 * time.Millisecond
 // turns is what a Turns knows of its own locks.
 type turns struct {
 	mu     sync.Mutex
-	held   map[int64]bool // the buckets that a caller has
-	inLine map[int64]bool // the buckets that a thread waits in line for
+	held   map[int64]bool    // the buckets that a caller has
+	inLine map[int64]*inLine // the buckets that a thread waits in line for
+}
+
+// inLine is a thread that waits in line.
+type inLine struct {
+	turn   chan error
+	wanted bool // by a Take; else what the thread gets is given back
 }
 
 // lockRange changes the lock on n bytes from an offset of the bucket on. These
@@ -83,19 +89,21 @@ func (t *Turns) hold(bucket int64) {
 // bucket there may be one Take at a time.
 func (t *Turns) Take(bucket int64) error {
 	t.mu.Lock()
-	before := t.inLine[bucket]
+	w := t.inLine[bucket]
+	passed := w != nil // by the Take before; the line may still be as it was
+	if passed {
+		w.wanted = true
+	}
 	t.mu.Unlock()
-	var turn <-chan error
-	passed := false // guarded by mu
-	if !before {
+	if !passed {
 		var err error
-		if turn, err = t.stand(bucket, &passed); err != nil {
+		if w, err = t.stand(bucket); err != nil {
 			return err
 		}
 		bound := time.NewTimer(lineBound)
 		defer bound.Stop()
 		select {
-		case err := <-turn:
+		case err := <-w.turn:
 			return err
 		case <-bound.C:
 		}
@@ -104,26 +112,27 @@ func (t *Turns) Take(bucket int64) error {
 	defer look.Stop()
 	for free := 0; ; {
 		select {
-		case err := <-turn:
+		case err := <-w.turn:
 			return err
 		case <-look.C:
 		}
 		t.mu.Lock()
-		if t.held[bucket] { // it is our turn after all
+		if t.inLine[bucket] != w { // it is our turn after all
 			t.mu.Unlock()
-			continue
+			return <-w.turn
 		}
 		ok, err := t.free(bucket)
 		if free++; !ok {
 			free = 0
 		}
+		taken := false
 		if err == nil && free >= freeLooks {
-			if passed, err = t.lockRange(unix.F_WRLCK, false, bucket, 0, 1); passed {
+			if taken, err = t.lockRange(unix.F_WRLCK, false, bucket, 0, 1); taken {
 				t.hold(bucket)
 			}
 		}
-		passed = passed || err != nil
-		done := passed
+		done := taken || err != nil
+		w.wanted = !done
 		t.mu.Unlock()
 		if done {
 			return err
@@ -139,54 +148,72 @@ func (t *Turns) free(bucket int64) (bool, error) {
 	return err == nil && l.Type == unix.F_UNLCK, pathError("lock", t.path, "", err)
 }
 
-// stand starts a thread that waits in line. When the caller has passed the line
-// the thread stays in it, as the system does not let it go, and gives back what
-// it gets. It has a descriptor of its own, since the caller may close the file.
-func (t *Turns) stand(bucket int64, passed *bool) (<-chan error, error) {
+// stand starts a thread that waits in line. The system does not let it go when
+// nobody wants its turn any longer. It has a descriptor of its own, since the
+// caller may close the file.
+func (t *Turns) stand(bucket int64) (*inLine, error) {
 	fd, err := unix.FcntlInt(uintptr(t.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, pathError("open", t.path, "", err)
 	}
 	own := &Turns{fd: fd, path: t.path}
-	turn := make(chan error, 1)
+	w := &inLine{turn: make(chan error, 1), wanted: true}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.inLine == nil {
-		t.inLine = make(map[int64]bool)
+		t.inLine = make(map[int64]*inLine)
 	}
-	t.inLine[bucket] = true
-	go func() {
-		err := own.line(bucket)
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		delete(t.inLine, bucket)
-		switch {
-		case err == nil && !*passed:
-			t.hold(bucket)
-		case t.held[bucket]: // by a later call: the first byte is its
-			_, _ = own.lockRange(unix.F_UNLCK, false, bucket, 1, drawOffset-1)
-		default:
-			_, _ = own.lockRange(unix.F_UNLCK, false, bucket, 0, drawOffset)
-		}
-		own.Close()
-		turn <- err
-	}()
-	return turn, nil
+	t.inLine[bucket] = w
+	go own.line(t, bucket, w)
+	return w, nil
 }
 
-// line waits for the bucket behind all who came before. It blocks the thread.
-func (t *Turns) line(bucket int64) error {
+// line waits for the bucket behind all who came before. It blocks the thread. t
+// is whose turn it is then.
+func (own *Turns) line(t *Turns, bucket int64, w *inLine) {
+	ticket, err := own.ticket(bucket)
+	mine := false
+	for {
+		if err == nil {
+			_, err = own.lockRange(unix.F_WRLCK, true, bucket, 0, ticket)
+		}
+		t.mu.Lock()
+		mine = err == nil && w.wanted
+		if mine {
+			// A Drop of what was had by passing the line may have come since: the
+			// first byte was one for both.
+			mine, err = own.lockRange(unix.F_WRLCK, false, bucket, 0, 1)
+			if !mine && err == nil {
+				t.mu.Unlock()
+				continue
+			}
+		}
+		break
+	}
+	defer t.mu.Unlock()
+	delete(t.inLine, bucket)
+	switch {
+	case mine:
+		t.hold(bucket)
+	case t.held[bucket]: // by a call that passed: the first byte is its
+		_, _ = own.lockRange(unix.F_UNLCK, false, bucket, 1, drawOffset-1)
+	default:
+		_, _ = own.lockRange(unix.F_UNLCK, false, bucket, 0, drawOffset)
+	}
+	own.Close()
+	w.turn <- err
+}
+
+// ticket draws a ticket.
+func (t *Turns) ticket(bucket int64) (int64, error) {
 	if _, err := t.lockRange(unix.F_WRLCK, true, bucket, drawOffset, 1); err != nil {
-		return err
+		return 0, err
 	}
 	ticket, err := t.draw(bucket)
 	if _, uerr := t.lockRange(unix.F_UNLCK, false, bucket, drawOffset, 1); err == nil {
 		err = uerr
 	}
-	if err == nil {
-		_, err = t.lockRange(unix.F_WRLCK, true, bucket, 0, ticket)
-	}
-	return err
+	return ticket, err
 }
 
 func (t *Turns) draw(bucket int64) (int64, error) {
@@ -211,7 +238,11 @@ func (t *Turns) Drop(bucket int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.held, bucket)
-	_, err := t.lockRange(unix.F_UNLCK, false, bucket, 0, drawOffset)
+	n := int64(drawOffset)
+	if t.inLine[bucket] != nil {
+		n = 1 // the thread that is still in line keeps its ticket
+	}
+	_, err := t.lockRange(unix.F_UNLCK, false, bucket, 0, n)
 	return err
 }
 

@@ -223,3 +223,74 @@ func TestTurnsExclude(t *testing.T) {
 		t.Errorf("%d turns, want 200", n)
 	}
 }
+
+// TestTurnsAfterPassing: who has passed the line, and waits again while its ticket
+// of before is still in it, is served when that comes to its turn: also if the
+// lock is in use all the time.
+func TestTurnsAfterPassing(t *testing.T) {
+	const bucket, rounds = 9, 10
+	all := openTurns(t, 4)
+	stopped, passes, others := all[0], all[1], all[2:]
+	if ok, err := stopped.lockRange(unix.F_WRLCK, false, bucket, 5, 1); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	within(t, "Take past the line", func() error { return passes.Take(bucket) })
+	if err := passes.Drop(bucket); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := others[0].lockRange(unix.F_WRLCK, false, bucket, 0, 1); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if _, err := stopped.lockRange(unix.F_UNLCK, false, bucket, 5, 1); err != nil {
+		t.Fatal(err) // it goes on
+	}
+	served := make(chan error, 1)
+	go func() { served <- passes.Take(bucket) }()
+	passes.tickets(t, bucket, 0) // it sees none of its own
+	time.Sleep(50 * time.Millisecond)
+	holder, next := others[0], others[1]
+	for range rounds {
+		took := make(chan error, 1)
+		go func() { took <- next.Take(bucket) }()
+		next.waits(t, bucket)
+		time.Sleep(2 * time.Millisecond)
+		if err := holder.Drop(bucket); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-served:
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = passes.Drop(bucket)
+			if err := <-took; err != nil {
+				t.Fatal(err)
+			}
+			return
+		case err := <-took:
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		holder, next = next, holder
+	}
+	t.Errorf("it was passed %d times", rounds)
+	_ = holder.Drop(bucket)
+	<-served
+}
+
+// waits waits until a thread of t is in line with its ticket.
+func (t *Turns) waits(tb *testing.T, bucket int64) {
+	tb.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		t.mu.Lock()
+		in := t.inLine[bucket] != nil
+		t.mu.Unlock()
+		if in {
+			return
+		}
+		if time.Now().After(end) {
+			tb.Fatal("nobody is in line")
+		}
+	}
+}

@@ -237,6 +237,11 @@ func (t *Turns) draw(bucket int64) (int64, error) {
 func (t *Turns) Drop(bucket int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.drop(bucket)
+}
+
+// drop is Drop. mu is locked.
+func (t *Turns) drop(bucket int64) error {
 	delete(t.held, bucket)
 	n := int64(drawOffset)
 	if t.inLine[bucket] != nil {

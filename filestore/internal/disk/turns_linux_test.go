@@ -294,3 +294,52 @@ func (t *Turns) waits(tb *testing.T, bucket int64) {
 		}
 	}
 }
+
+// TestTurnsDroppedMeanwhile: a thread in line whose turn has come has nothing if
+// what its process had by passing was given back before it could tell.
+func TestTurnsDroppedMeanwhile(t *testing.T) {
+	const bucket = 11
+	all := openTurns(t, 3)
+	stopped, passes, other := all[0], all[1], all[2]
+	if ok, err := stopped.lockRange(unix.F_WRLCK, false, bucket, 5, 1); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	within(t, "Take past the line", func() error { return passes.Take(bucket) })
+	passes.mu.Lock()
+	w := passes.inLine[bucket]
+	if _, err := stopped.lockRange(unix.F_UNLCK, false, bucket, 5, 1); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the turn of the thread", func() error {
+		for {
+			ok, err := other.lockRange(unix.F_WRLCK, false, bucket, 5, 1)
+			if !ok {
+				return err
+			}
+			if _, err := other.lockRange(unix.F_UNLCK, false, bucket, 5, 1); err != nil {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	if err := passes.drop(bucket); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := other.lockRange(unix.F_WRLCK, false, bucket, 0, 1); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	w.wanted = true // as by the next Take
+	passes.mu.Unlock()
+	select {
+	case err := <-w.turn:
+		t.Fatal("two have the lock", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if err := other.Drop(bucket); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the turn", func() error { return <-w.turn })
+	if ok, err := other.lockRange(unix.F_WRLCK, false, bucket, 0, 1); ok || err != nil {
+		t.Error("nobody has the lock", err)
+	}
+}

@@ -26,6 +26,7 @@ const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 type dialect struct {
 	queues, records, version string       // tables
 	packet                   atomic.Int64 // max_allowed_packet, once it is known
+	mariaDB                  atomic.Bool  // once it is known
 
 	hots                                                []*hot
 	enter, again, join, leave, pass, load, save, insert *hot
@@ -37,7 +38,9 @@ func newDialect(prefix string) *dialect {
 	// comes last. LAST_INSERT_ID(x) is x, and makes the server send it along with
 	// its OK: the token, or 0.
 	// The mark is read with a lock, so that it is not raised before the new row is
-	// there.
+	// there: else that row may be a name's that was there until then, and its first
+	// token one of those that the mark has come to stand for. It is not waited for:
+	// somebody else's lock bars new names, but costs the others no connection.
 	d.enter = d.hot(`INSERT INTO QUEUES (name, last, since, body, asked, stamp)
 VALUES (?, LAST_INSERT_ID(GREATEST(NOW, LOCKED_MARK + 1)), NOW, ?, 0, ?) ON DUPLICATE KEY UPDATE
 last = IF(body = '', LAST_INSERT_ID(GREATEST(last + 1, VALUES(last))), last + LAST_INSERT_ID(0)),
@@ -76,7 +79,7 @@ func (d *dialect) sql(text string, values ...any) string {
 
 func (d *dialect) write(b *strings.Builder, text string, values ...any) {
 	text = strings.NewReplacer("QUEUES", d.queues, "RECORDS", d.records, "NOW", now,
-		"LOCKED_MARK", d.mark(" LOCK IN SHARE MODE"), "MARK", d.mark("")).Replace(text)
+		"LOCKED_MARK", d.mark(d.share()), "MARK", d.mark("")).Replace(text)
 	for _, v := range values {
 		head, tail, _ := strings.Cut(text, "?")
 		b.WriteString(head)
@@ -119,6 +122,14 @@ var ahead = strconv.FormatInt(sqlqueue.AheadMost, 10)
 // of the record that has no name.
 func (d *dialect) mark(lock string) string {
 	return "COALESCE((SELECT version FROM " + d.records + " WHERE name = '' AND version <= " + now + " + " + ahead + lock + "), 0)"
+}
+
+// share is how a row is read with a lock that is not waited for.
+func (d *dialect) share() string {
+	if d.mariaDB.Load() {
+		return " LOCK IN SHARE MODE NOWAIT"
+	}
+	return " FOR SHARE NOWAIT"
 }
 
 // list writes values as (a, b, c).
@@ -416,13 +427,15 @@ func (d *dialect) removes(ctx context.Context, db *sql.DB, table, column string,
 // has answered must last, and its text mean what it means.
 func (d *dialect) check(ctx context.Context, db *sql.DB) error {
 	type row struct{ name, value string }
-	all, err := query1(ctx, db, `SHOW VARIABLES WHERE Variable_name IN ('autocommit', 'tx_isolation', 'transaction_isolation', 'completion_type', 'sql_mode', 'sql_safe_updates', 'max_allowed_packet')`,
+	all, err := query1(ctx, db, `SHOW VARIABLES WHERE Variable_name IN ('autocommit', 'tx_isolation', 'transaction_isolation', 'completion_type', 'sql_mode', 'sql_safe_updates', 'max_allowed_packet', 'version')`,
 		func(r *row) []any { return []any{&r.name, &r.value} })
 	for _, r := range all {
 		on := strings.EqualFold(r.value, "ON") || r.value == "1"
 		switch name := strings.ToLower(r.name); {
 		case name == "autocommit" && !on:
 			return driver.Permanent(errors.New("the connections do not commit by themselves: let the driver set autocommit=1"))
+		case name == "version":
+			d.mariaDB.Store(strings.Contains(r.value, "MariaDB"))
 		case name == "max_allowed_packet":
 			if n, err := strconv.ParseInt(r.value, 10, 64); err == nil {
 				d.packet.Store(n)

@@ -27,6 +27,7 @@ var faults = map[int]fault{
 	1213: {sqlqueue.Again, ""}, // deadlock, or another node of the cluster was first
 	1412: {sqlqueue.Again, ""}, // the table was altered
 	1615: {sqlqueue.Again, ""}, // to be prepared anew
+	3572: {sqlqueue.Again, ""}, // MySQL: a lock that is not waited for
 
 	1146: {sqlqueue.NoTable, ""},
 	1054: {sqlqueue.Lasting, "the tables are not those of this program; is the prefix right?"},

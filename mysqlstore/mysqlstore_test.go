@@ -39,7 +39,7 @@ func TestFault(t *testing.T) {
 		"Error ": sqlqueue.Unknown, "Error x": sqlqueue.Unknown, "1213": sqlqueue.Unknown,
 	}
 	for want, numbers := range map[sqlqueue.Fault]string{
-		sqlqueue.Again:   "1020 1205 1213 1412 1615",
+		sqlqueue.Again:   "1020 1205 1213 1412 1615 3572",
 		sqlqueue.NoTable: "1146",
 		sqlqueue.Lasting: "1044 1045 1046 1049 1054 1064 1129 1130 1142 1143 1153 1193 1227 1370 1406 1698 1820 1862 3118 4151",
 		sqlqueue.Unknown: "1021 1037 1040 1041 1047 1053 1105 1114 1158 1160 1180 1203 1206 1226 1290 1317 1637 1792 1836 1927 1969 3024 4031",

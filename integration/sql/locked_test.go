@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,6 +160,73 @@ func TestSQLLockedRowEnds(t *testing.T) {
 			if err := <-ends; !errors.Is(err, driver.ErrClosed) {
 				t.Errorf("after Close: %v", err)
 			}
+		}
+	})
+}
+
+// Somebody has locked the mark of tokens and gone home. Names and records that are
+// there go on as ever, and new ones, which may have to wait, use up no connections.
+func TestSQLLockedMark(t *testing.T) {
+	onSQL(t, func(t *testing.T, e *sqlEngine) {
+		s, db := e.store(t), e.db(t)
+		ctx := await.Context(t)
+		here := make([]driver.Claim, 20)
+		for i := range here {
+			here[i] = storetest.Mutex(fmt.Sprint("here", i), time.Hour)
+			storetest.Enter(t, s, here[i], driver.Holding)
+			if _, err := s.Leave(ctx, storetest.Ref(here[i])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := s.CompareAndSwap(ctx, driver.Record{Name: "here", Value: []byte("x"), TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sqltest.Exec(t, db, "INSERT INTO "+e.records+" (name, version, value, expires) VALUES ('', 1, NULL, 0)")
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		sqltest.Exec(t, tx, "UPDATE "+e.records+" SET version = version + 1 WHERE name = ''")
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		crowd, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var tried atomic.Int64
+		for i := range 40 {
+			wg.Go(func() {
+				for n := 0; crowd.Err() == nil; n++ {
+					s.Enter(crowd, storetest.Mutex(fmt.Sprint("new", i, "-", n), time.Hour))
+					tried.Add(1)
+				}
+			})
+		}
+		waits := "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+		if e.queues == "pawl_queues" {
+			waits = sqltest.LockWaits
+		}
+		await.That(t, "each has tried", func() bool {
+			var n int
+			if err := db.QueryRowContext(ctx, waits).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			if n > 0 {
+				t.Fatalf("%d statements wait for the mark", n)
+			}
+			return tried.Load() >= 80
+		})
+		other := e.store(t) // which does not know them
+		for i, c := range here {
+			if i%2 == 0 {
+				storetest.Enter(t, s, c, driver.Holding)
+			} else {
+				storetest.Enter(t, other, c, driver.Holding)
+			}
+		}
+		r.Value = []byte("y")
+		if _, err := s.CompareAndSwap(ctx, r); err != nil {
+			t.Error(err)
 		}
 	})
 }

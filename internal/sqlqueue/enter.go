@@ -124,6 +124,9 @@ func (w *work) enterByOne(c *driver.Claim, e *Entrance) (in entered, err error) 
 			if in.token, in.row, err = s.Dialect.Enter(w.ctx, s.DB, e, was == idle); in.token != 0 {
 				s.known.saw(c.Name, idle)
 			}
+			if was == strange && again(s, err) { // it may have wanted the mark, which a row that is there does not
+				return entered{}, nil
+			}
 		} else if err = e.behind(c); err == nil {
 			var row *Row
 			if in.joined, row, err = s.Dialect.Join(w.ctx, s.DB, e); in.joined {

@@ -21,11 +21,12 @@ const (
 // and all that does wait leaves connections free for it.
 type gate struct {
 	all     chan struct{} // but renewals of claims that hold
-	slow    chan struct{} // of these, those that have waited for a row before
+	slow    chan struct{} // of these, those whose lane has waited for a row before
 	renewal chan struct{} // of single claims that hold
 
 	mu    sync.Mutex
 	lanes map[string]*lane
+	stuck map[string]time.Time // lanes whose last call has waited for a row, and when
 }
 
 // lane is where calls for one name queue: one of them is at the database at a time.
@@ -45,6 +46,35 @@ func (g *gate) init(db *sql.DB) {
 	g.slow = make(chan struct{}, max(1, n/4))
 	g.renewal = make(chan struct{}, max(1, n*3/16))
 	g.lanes = make(map[string]*lane)
+	g.stuck = make(map[string]time.Time)
+}
+
+const (
+	stuckFor  = 30 * time.Second // a lane is taken to be so
+	stuckMost = 1024
+)
+
+// isStuck reports whether the lane's last call has waited for a row: the next one
+// will probably, too.
+func (g *gate) isStuck(lane string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at, ok := g.stuck[lane]
+	return ok && time.Since(at) < stuckFor
+}
+
+// took notes how long a call of the lane was at the database.
+func (g *gate) took(lane string, d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if d <= waited || lane == "" {
+		delete(g.stuck, lane)
+		return
+	}
+	if len(g.stuck) >= stuckMost {
+		clear(g.stuck)
+	}
+	g.stuck[lane] = time.Now()
 }
 
 // route is by which way a call comes to the database.
@@ -70,7 +100,7 @@ var errServed = errors.New("served")
 //
 // Invariant: who is admitted waits for the database alone, and nobody waits for a
 // lane or a slow slot who has a slot of the way.
-func (w *work) admit(p route, slow bool) (leave func(), err error) {
+func (w *work) admit(p route) (leave func(), err error) {
 	g := &w.s.gate
 	var taken []func()
 	leave = func() {
@@ -99,7 +129,7 @@ func (w *work) admit(p route, slow bool) (leave func(), err error) {
 		taken = append(taken, func() { g.unuse(p.lane, l) })
 		err = take(l.turn)
 	}
-	if err == nil && slow && p.way == g.all {
+	if err == nil && p.way == g.all && g.isStuck(p.lane) {
 		err = take(g.slow)
 	}
 	if err == nil && p.way != nil {

@@ -167,9 +167,8 @@ func callOn[T any](ctx context.Context, s *Store, p route, bare bool, f func(*wo
 
 // run runs f, again where the database undid it in favour of others.
 func (w *work) run(f func() error) error {
-	slow := false
 	for n := 1; ; n++ {
-		leave, err := w.admit(w.route, slow)
+		leave, err := w.admit(w.route)
 		if err != nil {
 			return err
 		}
@@ -177,8 +176,8 @@ func (w *work) run(f func() error) error {
 		if err = w.s.prepare(w); err == nil {
 			err = f()
 		}
+		w.s.gate.took(w.route.lane, time.Since(began))
 		leave()
-		slow = time.Since(began) > waited
 		if err == nil || w.alive() != nil {
 			return err
 		}

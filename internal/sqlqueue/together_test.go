@@ -162,7 +162,16 @@ func (tab *table) SaveAll(ctx context.Context, _ *sql.DB, chs []Change) (map[str
 	return saved, nil
 }
 
-func (tab *table) Changed(context.Context, *sql.DB, []Seen) ([]Row, error) { return nil, nil }
+func (tab *table) Changed(ctx context.Context, _ *sql.DB, seen []Seen) (rows []Row, err error) {
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	for _, s := range seen {
+		if r, ok := tab.rows[s.Name]; ok && r.Stamp != s.Stamp {
+			rows = append(rows, tab.row(s.Name))
+		}
+	}
+	return rows, nil
+}
 
 func (tab *table) Old(context.Context, *sql.DB, string, int) ([]Row, error) { return nil, nil }
 func (tab *table) OldValues(context.Context, *sql.DB, string, int) ([]Seen, string, error) {
@@ -251,35 +260,31 @@ func TestCrowdGoesTogether(t *testing.T) {
 		t.Errorf("in the queue: %d, %v", len(q.Claims), err)
 	}
 
-	held, release = tab.hold("n")
-	for i := range refs {
-		wg.Go(func() {
-			s.Renew(ctx, refs[i:i+1], func(_ int, st driver.Status, err error) {
-				if err != nil || st.State != driver.Waiting || st.Ahead != states[i].Ahead {
-					t.Errorf("renew %s: %v, %d ahead, %v", ids[i], st.State, st.Ahead, err)
-				}
-			})
-		})
+	all := func(what string, p route, do func(i int)) {
+		t.Helper()
+		held, release := tab.hold("n")
+		wg.Go(func() { do(0) })
+		<-held // by itself, and all others behind it
+		for i := 1; i < n; i++ {
+			wg.Go(func() { do(i) })
+		}
+		s.gate.await(t, p, n-1)
+		release()
+		wg.Wait()
+		few(what)
 	}
-	<-held
-	s.gate.await(t, s.waiting("n"), n-1)
-	release()
-	wg.Wait()
-	few("renew")
-
-	held, release = tab.hold("n")
-	for i := range refs {
-		wg.Go(func() {
-			if was, err := s.Leave(ctx, refs[i]); err != nil || was != driver.Waiting {
-				t.Errorf("leave %s: %v, %v", ids[i], was, err)
+	all("renew", s.waiting("n"), func(i int) {
+		s.Renew(ctx, refs[i:i+1], func(_ int, st driver.Status, err error) {
+			if err != nil || st.State != driver.Waiting || st.Ahead != states[i].Ahead {
+				t.Errorf("renew %s: %v, %d ahead, %v", ids[i], st.State, st.Ahead, err)
 			}
 		})
-	}
-	<-held
-	s.gate.await(t, s.leaving("n"), n-1)
-	release()
-	wg.Wait()
-	few("leave")
+	})
+	all("leave", s.leaving("n"), func(i int) {
+		if was, err := s.Leave(ctx, refs[i]); err != nil || was != driver.Waiting {
+			t.Errorf("leave %s: %v, %v", ids[i], was, err)
+		}
+	})
 	if q, err := s.Inspect(ctx, "n"); err != nil || len(q.Claims) != 1 {
 		t.Errorf("left in the queue: %d, %v", len(q.Claims), err)
 	}

@@ -2,6 +2,7 @@ package sqlqueue
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
@@ -152,6 +153,8 @@ func (g *registry) found(id string, row *Row, q *queue.Queue) (n driver.Notice, 
 	case e.state == driver.Waiting:
 		st := q.Status(id, driver.Waiting, row.Now, noTime, 0)
 		e.floor = max(e.floor, row.Last)
+		now := time.Now()
+		e.next = now.Add(jittered(e.interval(now)))
 		g.saw(e, &st, row, e.pushed)
 	case e.state == driver.Holding:
 		if c.Mark != e.mark { // it is another's by now
@@ -166,6 +169,18 @@ func (g *registry) found(id string, row *Row, q *queue.Queue) (n driver.Notice, 
 		return driver.Notice{Kind: driver.Wanted, ID: id}, wanted
 	}
 	return n, false
+}
+
+// alsoLook adds those that wait for the same names: a row that is read for one is
+// read for all, or each of a crowd would read it.
+func (g *registry) alsoLook(byName map[string][]string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, e := range g.waiters {
+		if ids, ok := byName[e.name]; ok && !slices.Contains(ids, id) {
+			byName[e.name] = append(ids, id)
+		}
+	}
 }
 
 // look looks for the claims in their rows, where these have changed.
@@ -191,6 +206,9 @@ func (s *Store) look(ts []target) error {
 		})
 		if err != nil {
 			return err
+		}
+		if len(rows) > 0 {
+			s.own.alsoLook(byName)
 		}
 		for i := range rows {
 			q, err := rows[i].queue()

@@ -263,3 +263,34 @@ func TestRegistryForgets(t *testing.T) {
 		t.Errorf("%d claims that have run out are kept", len(g.claims))
 	}
 }
+
+// A row that is read for one of a crowd is read for all of it.
+func TestLookForCrowd(t *testing.T) {
+	tab, s := newTable(t)
+	const n = 100
+	row := Row{Name: "n", Stamp: 7}
+	q := &queue.Queue{Limit: 1, Claims: []queue.Claim{{ID: "h", Units: 1, Granted: 5, Token: 5, Expires: 1 << 60}}}
+	for i := range n {
+		id := fmt.Sprint("w", i)
+		waiting(t, &s.own, id, "n", i, false)
+		q.Claims = append(q.Claims, queue.Claim{ID: id, Units: 1, Expires: 1 << 60})
+	}
+	var err error
+	if row.Body, err = body(q); err != nil {
+		t.Fatal(err)
+	}
+	tab.rows["n"] = row
+	later := time.Now().Add(time.Hour)
+	ts, _ := s.own.due(false, false, later)
+	if len(ts) != n {
+		t.Fatalf("%d are to look", len(ts))
+	}
+	if err := s.look(ts[:1]); err != nil {
+		t.Fatal(err)
+	}
+	for id, e := range s.own.waiters {
+		if e.seen != row.Stamp || e.next.After(later) {
+			t.Fatalf("%s has not looked: %+v", id, e)
+		}
+	}
+}

@@ -363,3 +363,62 @@ func TestEtcdCrowdIsWokenInTurns(t *testing.T) {
 		wg.Wait()
 	}
 }
+
+// Who stands far back in a crowd hears of it when others get in before, when the limit
+// is raised, and when it is lowered, so that those in front are too large and block
+// nobody.
+func TestEtcdCrowdHearsOfLimits(t *testing.T) {
+	t.Parallel()
+	const n = 60
+	e := servers.RunEtcd(t, servers.EtcdOptions{})
+	raw := dialEtcd(t, e.Addr())
+	s := etcdStore(t, raw)
+	for _, name := range []string{"raised", "lowered"} {
+		var wg sync.WaitGroup
+		var hold atomic.Int64
+		claim := func(units int64) driver.Claim {
+			return driver.Claim{Name: name, ID: driver.NewID(), Kind: driver.KindSemaphore, Units: units, Limit: 3, TTL: time.Hour}
+		}
+		wait := func(c driver.Claim) {
+			s := etcdStore(t, raw)
+			st := storetest.Enter(t, s, c, driver.Waiting)
+			ctx := await.Context(t)
+			wg.Go(func() {
+				for st.State == driver.Waiting {
+					var err error
+					if st, err = s.Wait(ctx, storetest.Ref(c)); err != nil {
+						return
+					}
+				}
+				hold.Add(1)
+			})
+		}
+		setLimit := func(limit, holding int64) {
+			t.Helper()
+			if err := s.SetLimit(await.Context(t), name, driver.KindSemaphore, 3, limit); err != nil {
+				t.Fatal(err)
+			}
+			await.That(t, "those who fit hold", func() bool { return hold.Load() == holding })
+		}
+		first := claim(2)
+		storetest.Enter(t, s, first, driver.Holding)
+		for range n {
+			wait(claim(2))
+		}
+		if name == "lowered" {
+			wait(claim(1))
+			setLimit(1, 0)
+			time.Sleep(200 * time.Millisecond) // so that it has looked by then, and watches anew
+			storetest.Leave(t, s, first)
+			await.That(t, "the one that fits holds", func() bool { return hold.Load() == 1 })
+			setLimit(2*n+1, n+1)
+		} else {
+			one := claim(1)
+			one.Try, one.Overtake = true, true
+			storetest.Enter(t, s, one, driver.Holding)
+			setLimit(5, 1)
+			setLimit(2*n+3, n)
+		}
+		wg.Wait()
+	}
+}

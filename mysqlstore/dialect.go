@@ -278,7 +278,13 @@ func (d *dialect) inParts(n, together int, size func(i int) int, f func(from, to
 
 func (d *dialect) SaveAll(ctx context.Context, db *sql.DB, chs []sqlqueue.Change) (map[string]bool, error) {
 	saved := make(map[string]bool, len(chs))
-	err := d.inParts(len(chs), together, func(i int) int { return 2*(2*len(chs[i].Name)+len(chs[i].Body)) + 160 }, func(from, to int) error {
+	size := func(i int) int { return 2*(2*len(chs[i].Name)+len(chs[i].Body)) + 160 }
+	err := d.inParts(len(chs), together, size, func(from, to int) error {
+		// What is too much for the server has it close the connection, which
+		// somebody else may have by then.
+		if packet := d.packet.Load(); packet != 0 && int64(size(from)) > packet {
+			return nil
+		}
 		return d.saveSome(ctx, db, chs[from:to], saved)
 	})
 	return saved, err

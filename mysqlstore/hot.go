@@ -7,7 +7,8 @@ import (
 )
 
 // hot is a statement that is executed again and again: from the second time on
-// it is prepared, which the server is a fifth faster with.
+// it is prepared, which the server is a fifth faster with. With values that would be
+// too much as digits it is from the first.
 type hot struct {
 	text string // as dialect.sql takes it
 	used atomic.Bool
@@ -34,7 +35,13 @@ func (d *dialect) close() {
 // run executes the statement prepared, if that is possible.
 func run[T any](ctx context.Context, d *dialect, db *sql.DB, h *hot, values []any,
 	prepared func(*sql.Stmt, []any) (T, error), plain func(string) (T, error)) (T, error) {
-	if h.used.Swap(true) && !h.off.Load() {
+	size := 0
+	for _, v := range values {
+		if s, ok := v.(string); ok {
+			size += 2 * len(s)
+		}
+	}
+	if (h.used.Swap(true) || size > d.Most()) && !h.off.Load() {
 		stmt, err := h.prepare(ctx, d, db)
 		if err == nil {
 			args := make([]any, len(values))

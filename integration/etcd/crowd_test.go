@@ -245,7 +245,8 @@ func TestEtcdCrowdDelaysNoOther(t *testing.T) {
 	}
 	await.That(t, "some more come", func() bool { return stopped.Load()-before >= most })
 	storetest.Enter(t, s, storetest.Mutex("other", time.Hour), driver.Holding)
-	if got := stopped.Load() - before; got > most {
+	// The two of the Renew, for whoever holds and for those who wait, may be among them.
+	if got := stopped.Load() - before; got > most+2 {
 		t.Errorf("%d requests of %d who come for one name are under way at once, want %d at most", got, n, most)
 	}
 	release()

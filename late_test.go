@@ -87,6 +87,7 @@ func TestLateEnterOfAnEarlierID(t *testing.T) {
 		c, other := newClient(t, f, nil), newClient(t, store, nil)
 		first := lock(t, other.Mutex("x"))
 		late := lateEnter(f, "x")
+		f.Set(func() { f.Lag = 100 * time.Millisecond })
 		done := make(chan *pawl.Lease)
 		go func() {
 			l, err := c.Mutex("x").Lock(context.Background())
@@ -96,7 +97,6 @@ func TestLateEnterOfAnEarlierID(t *testing.T) {
 			done <- l
 		}()
 		time.Sleep(time.Second) // it waits, by its second Enter
-		f.Set(func() { f.Lag = 100 * time.Millisecond })
 		unlock(t, first)
 		if _, err := other.Release(t.Context(), "x"); err != nil {
 			t.Fatal(err)

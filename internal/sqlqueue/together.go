@@ -25,6 +25,9 @@ type request struct {
 	alone  bool      // there is no room for it and others
 	err    error
 	served chan struct{} // closed when another call has carried it out
+	// By the gate's mutex: another call has taken it along; its own does not wait for
+	// that any more.
+	taken, left bool
 }
 
 // errRoom is the error of requests that may be too many for the row.
@@ -37,7 +40,9 @@ var errLeft = errors.New("nobody knows whether it was carried out: the call that
 // are none, by alone; if that is nil, by its rule.
 //
 // Invariant: a request is waiting in the lane, or whoever has the lane's turn has
-// taken it, or it is served.
+// taken it, or it is served, and is not carried out any more. Whose caller gives up
+// is not told before it is known what became of it, or the grace is over: what is
+// entered late, behind the caller's Leave, would hold for nobody.
 func (s *Store) together(ctx context.Context, p route, name string, r *request, alone func(*work) error) error {
 	r.caller, r.served = ctx, make(chan struct{})
 	p.request = r
@@ -45,9 +50,13 @@ func (s *Store) together(ctx context.Context, p route, name string, r *request, 
 	l := g.use(p.lane)
 	defer g.unuse(p.lane, l)
 	g.queue(l, r)
-	defer g.unqueue(l, r)
 	_, err := call(ctx, s, p, func(w *work) (none struct{}, err error) {
 		w.tries = r.tries
+		select {
+		case <-r.served: // at the very moment that it was let in
+			return none, errServed
+		default:
+		}
 		rs := g.pick(l, r)
 		if len(rs) > 1 {
 			err = w.joint(name, rs)
@@ -67,10 +76,20 @@ func (s *Store) together(ctx context.Context, p route, name string, r *request, 
 		}
 		return none, err
 	})
-	if err == errServed {
-		err = r.err
+	if g.leave(l, r) {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-r.served:
+		case <-timer.C:
+		}
 	}
-	return err
+	select {
+	case <-r.served:
+		return r.err
+	default:
+		return err
+	}
 }
 
 // joint carries out requests by one change.
@@ -94,16 +113,29 @@ func (w *work) joint(name string, rs []*request) error {
 	})
 }
 
+// queue lets requests wait for a call that takes them along, but not those that
+// nobody waits for.
 func (g *gate) queue(l *lane, rs ...*request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l.waiting = append(l.waiting, rs...)
+	for _, r := range rs {
+		if r.taken = false; r.left {
+			r.err = errLeft
+			close(r.served)
+			continue
+		}
+		l.waiting = append(l.waiting, r)
+	}
 }
 
-func (g *gate) unqueue(l *lane, r *request) {
+// leave ends the waiting of a request, and reports whether another call has taken it
+// along and not yet said what became of it.
+func (g *gate) leave(l *lane, r *request) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l.waiting = slices.DeleteFunc(l.waiting, func(other *request) bool { return other == r })
+	r.left = true
+	return r.taken
 }
 
 // pick takes the request, which has the lane's turn, and those that can go with it.
@@ -113,7 +145,7 @@ func (g *gate) pick(l *lane, r *request) []*request {
 	rs := []*request{r}
 	l.waiting = slices.DeleteFunc(l.waiting, func(other *request) bool {
 		if other != r && !r.alone && !other.alone {
-			rs = append(rs, other)
+			rs, other.taken = append(rs, other), true
 			return true
 		}
 		return other == r

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
@@ -411,6 +413,77 @@ func TestCrowdLosesItsFirst(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who gives up while another call has taken its request along is told what became of
+// it: its Leave may come before that, and find nothing.
+func TestGivesUpTakenAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, s := newTable(t)
+		enters(t, s, permit("n", "the-holder", 1), driver.Holding)
+		at, step := make(chan string), make(chan struct{})
+		tab.mu.Lock()
+		tab.before = func(_ context.Context, st, _ string) {
+			at <- st
+			<-step
+		}
+		tab.mu.Unlock()
+		until := func(want string) {
+			for st := <-at; st != want; st = <-at {
+				step <- struct{}{}
+			}
+		}
+		var wg sync.WaitGroup
+		enter := func(ctx context.Context, id string) {
+			if st, err := s.Enter(ctx, permit("n", id, 1)); err != nil || st.State != driver.Waiting {
+				t.Errorf("enter %s: %v, %v", id, st.State, err)
+			}
+		}
+		wg.Go(func() { enter(t.Context(), "claim-zero") })
+		until("save")
+		ctx, cancel := context.WithCancel(t.Context())
+		const n = 5
+		var told atomic.Int64
+		for i := range n {
+			wg.Go(func() {
+				enter(ctx, fmt.Sprint("claim-00", i))
+				told.Add(1)
+			})
+		}
+		s.gate.await(t, s.entering("n"), n)
+		step <- struct{}{}
+		until("save") // of all of them
+		cancel()
+		synctest.Wait()
+		if told := told.Load(); told != 0 {
+			t.Errorf("%d of %d were told before it is known", told, n)
+		}
+		step <- struct{}{}
+		wg.Wait()
+	})
+}
+
+// A request is carried out once: by another call that has taken it along, or by its
+// own.
+func TestCarriedOutOnce(t *testing.T) {
+	_, s := newTable(t)
+	ctx := await.Context(t)
+	const n, rounds = 4, 2000
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			for k := range rounds {
+				c := permit("n", fmt.Sprintf("claim-%d-%d", i, k), n)
+				if st, err := s.Enter(ctx, c); err != nil || st.State != driver.Holding {
+					t.Errorf("enter %s: %v, %v", c.ID, st.State, err)
+				}
+				if was, err := s.Leave(ctx, driver.Ref{Name: "n", ID: c.ID}); err != nil || was != driver.Holding {
+					t.Errorf("leave %s: %v, %v", c.ID, was, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // Near the end of the room each goes by itself: what fits comes in, and the others

@@ -86,9 +86,15 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 	return sts, nil
 }
 
+// briefly is how long lockedAll waits for one lock while it has others.
+const briefly = 200 * time.Millisecond
+
 // lockedAll runs f with the files of the claims' names locked. All who lock more
 // than one do so in ascending order, and so never wait for each other in a
 // circle.
+//
+// Invariant: nobody waits long for a name's lock who has another one's. A process
+// that is stopped with a name's file locked would hold up the other names, too.
 func (s *Store) lockedAll(ctx context.Context, cs []driver.Claim, f func(map[int]*shard) error) error {
 	type part struct {
 		shard  int
@@ -111,12 +117,35 @@ func (s *Store) lockedAll(ctx context.Context, cs []driver.Claim, f func(map[int
 	if _, err := s.time(ctx); err != nil {
 		return err
 	}
-	for _, p := range slices.Compact(all) {
-		sh := parts[p.shard]
-		if err := sh.lock(ctx, p.bucket); err != nil {
+	all = slices.Compact(all)
+	taken := 0
+	drop := func() {
+		for _, p := range all[:taken] {
+			parts[p.shard].drop(p.bucket)
+		}
+		taken = 0
+	}
+	defer drop()
+	for taken < len(all) {
+		p, wait := all[taken], ctx
+		if taken > 0 {
+			var cancel context.CancelFunc
+			wait, cancel = context.WithTimeout(ctx, briefly)
+			defer cancel()
+		}
+		err := parts[p.shard].lock(wait, p.bucket)
+		if err == nil {
+			taken++
+			continue
+		}
+		if ctx.Err() != nil || wait.Err() == nil {
 			return err
 		}
-		defer sh.drop(p.bucket)
+		drop()
+		if err := parts[p.shard].lock(ctx, p.bucket); err != nil {
+			return err
+		}
+		parts[p.shard].drop(p.bucket) // and begin again
 	}
 	return f(parts)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/filestore/internal/disk"
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
@@ -113,11 +114,7 @@ func moved(a, b *driver.Status) bool {
 // changes the queue only if a claim in it has run out, or stands in the way and
 // is a dead client's.
 func (s *Store) look(ctx context.Context, r driver.Ref, k *known, age time.Duration) (st driver.Status, err error) {
-	done, err := s.glance(&st, r, k, age)
-	if err != nil {
-		return st, fmt.Errorf("wait for %q: %w", r.Name, hopeless(err))
-	}
-	if done {
+	if s.glance(&st, r, k, age) {
 		return st, nil
 	}
 	err = s.change(ctx, "wait for", r.Name, func(q *queue.Queue, o *queue.Op) {
@@ -129,23 +126,24 @@ func (s *Store) look(ctx context.Context, r driver.Ref, k *known, age time.Durat
 }
 
 // glance is look without a change; it reports whether none is needed. One reading
-// serves all who look at about the same time.
-func (s *Store) glance(st *driver.Status, r driver.Ref, k *known, age time.Duration) (bool, error) {
+// serves all who look at about the same time. What it cannot read is for who has the
+// lock to tell.
+func (s *Store) glance(st *driver.Status, r driver.Ref, k *known, age time.Duration) bool {
 	wanted := time.Now().Add(-age)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.read.Before(wanted) {
-		if err := s.peek(k, r.Name); err != nil {
-			return false, err
+		if s.peek(k, r.Name) != nil {
+			return false
 		}
 	}
 	q := &k.queue
 	now := s.clock.now()
 	if s.overdue(q, now, r.ID) {
-		return false, nil
+		return false
 	}
 	*st = q.Status(r.ID, q.State(r), now, time.Time{}, 0)
-	return true, nil
+	return true
 }
 
 // beginRef is begin for calls about a claim.
@@ -213,6 +211,7 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, of []int, report fun
 		return
 	}
 	sts := make([]driver.Status, len(sound))
+	kept := make([]bool, len(sound))
 	end, err := s.begin(ctx, "renew", name)
 	if err == nil {
 		defer end()
@@ -232,9 +231,24 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, of []int, report fun
 				sts[k] = q.Status(r.ID, state, o.Now, sent, r.TTL)
 			}
 		})
+		if disk.IsFull(err) {
+			// Something has run out, say, and to write that takes room. To write what
+			// holds over takes none.
+			sent = time.Now()
+			if kerr := s.change(ctx, "renew", name, func(q *queue.Queue, o *queue.Op) {
+				for k, i := range sound {
+					r := &rs[i]
+					if kept[k] = o.Keep(q, *r); kept[k] {
+						sts[k] = q.Status(r.ID, driver.Holding, o.Now, sent, r.TTL)
+					}
+				}
+			}); kerr != nil {
+				clear(kept)
+			}
+		}
 	}
 	for k, i := range sound {
-		if err != nil {
+		if err != nil && !kept[k] {
 			fail(i, err)
 		} else {
 			report(i, sts[k], nil)
@@ -390,15 +404,16 @@ func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) 
 	k, forget := s.papers.of(name)
 	defer forget()
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	err = s.peek(k, name)
 	if err == nil && s.ranOut(&k.queue) {
 		err = s.peek(k, name)
 	}
+	q := k.copy()
+	k.mu.Unlock() // who changes the queue does not wait for what asks about sessions
 	if err != nil {
 		return driver.Queue{}, fmt.Errorf("inspect %q: %w", name, hopeless(err))
 	}
-	return s.show(name, k.copy(), s.asker()), nil
+	return s.show(name, q, s.asker()), nil
 }
 
 // ranOut reports whether a claim of the queue has run out. One that is renewed

@@ -455,13 +455,12 @@ func (p *paper) renewed(raw []byte) bool {
 	if p.raw == nil || len(raw) < len(p.raw) {
 		return false
 	}
-	for at := 0; ; {
+	for at, i := 0, -1; ; {
 		at += same(p.raw[at:], raw[at:])
 		if at == len(p.raw) {
 			return true
 		}
-		i := slices.IndexFunc(p.lines, func(l span) bool { return l.from <= at && at < l.to })
-		if i < 0 {
+		if i = p.claimAt(at, i+1); i < 0 {
 			return false
 		}
 		var c queue.Claim
@@ -469,13 +468,25 @@ func (p *paper) renewed(raw []byte) bool {
 		number, ok := decodeClaim(string(raw[l.from:l.to]), &c)
 		was := &p.queue.Claims[i]
 		c.Session, c.Owner = was.Session, was.Owner
-		if !ok || number != p.from[i].number || !sameBut(&c, was) {
+		if !ok || raw[l.to-1] != '\n' || number != p.from[i].number || !sameBut(&c, was) {
 			return false
 		}
 		*was = c
 		copy(p.raw[l.from:l.to], raw[l.from:])
 		at = l.to
 	}
+}
+
+// claimAt returns the claim whose line is at that place, -1 if there is none. It looks
+// from claim i on: mostly the next one is meant.
+func (p *paper) claimAt(at, i int) int {
+	for n := range p.lines {
+		k := (i + n) % len(p.lines)
+		if l := p.lines[k]; l.from <= at && at < l.to {
+			return k
+		}
+	}
+	return -1
 }
 
 // same is how far a, which is not longer than b, is the same.
@@ -929,8 +940,8 @@ func (d *draft) appends() bool {
 	return d.raw != nil && !d.torn && !d.mixed && d.known.queue.Declared == 0 && d.queue.Declared == 0
 }
 
-// papers are the files that this process uses, and the long ones that it used
-// last, by the names of the queues.
+// papers are the files that this process uses, and some long ones that it used
+// lately, by the names of the queues.
 type papers struct {
 	mu sync.Mutex
 	m  map[string]*known
@@ -959,8 +970,16 @@ func (ps *papers) of(name string) (*known, func()) {
 		ps.mu.Lock()
 		defer ps.mu.Unlock()
 		// Nobody else uses it now if nobody did before this user ends.
-		if k.users--; k.users == 0 && (len(k.raw) < shortSize || len(ps.m) > keptPapers) {
+		if k.users--; k.users == 0 && len(k.raw) < shortSize {
 			delete(ps.m, name)
+		}
+		for other, o := range ps.m {
+			if len(ps.m) <= keptPapers {
+				break
+			}
+			if o.users == 0 && o != k {
+				delete(ps.m, other)
+			}
 		}
 	}
 }

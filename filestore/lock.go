@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/pawl-go/pawl/driver"
@@ -82,24 +83,28 @@ func (l *locks) take(ctx context.Context, bucket int64) error {
 	case <-l.closed:
 		err = driver.ErrClosed
 	}
-	l.mu.Lock()
-	n := l.lines[bucket]
-	gone := false
-	for i, w := range n.waiting {
-		if w == got {
-			n.waiting = append(n.waiting[:i:i], n.waiting[i+1:]...)
-			gone = true
-			break
-		}
-	}
-	if gone {
-		l.advance(bucket, n)
-	}
-	l.mu.Unlock()
-	if !gone && <-got == nil {
+	if !l.withdraw(bucket, got) && <-got == nil {
 		l.drop(bucket)
 	}
 	return err
+}
+
+// withdraw reports whether who waited by got was still in the line: else it has the
+// lock, or was refused it.
+func (l *locks) withdraw(bucket int64, got chan error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.lines[bucket]
+	if n == nil {
+		return false
+	}
+	i := slices.Index(n.waiting, got)
+	if i < 0 {
+		return false
+	}
+	n.waiting = slices.Delete(slices.Clone(n.waiting), i, i+1)
+	l.advance(bucket, n)
+	return true
 }
 
 func (l *locks) open() (err error) {

@@ -364,7 +364,13 @@ func (s *Store) peek(k *known, name string) error {
 	if err != nil {
 		return err
 	}
-	return k.load(sh, queueFileName(name), name)
+	err = k.load(sh, queueFileName(name), name)
+	if err != nil {
+		// On some processors a reader can see that a file has become longer before it
+		// sees with what.
+		err = k.load(sh, queueFileName(name), name)
+	}
+	return err
 }
 
 // overdue reports whether time or death has something to change in the queue,

@@ -249,6 +249,19 @@ func (o *Op) Renew(q *Queue, r driver.Ref) driver.State {
 	return stateOf(c)
 }
 
+// Keep is Renew where there is room for nothing else: the claim gets its time if it
+// holds, and is its owner's and the caller's session's already, and of nothing else is
+// taken care. It reports whether it did.
+func (o *Op) Keep(q *Queue, r driver.Ref) bool {
+	c := q.owned(r.ID, r.Mark)
+	if c == nil || !c.Holding() || c.Expires <= o.Now || c.Session != o.Session || c.HandOver != r.HandOver {
+		return false
+	}
+	c.Expires = max(c.Expires, o.Now+Micros(r.TTL))
+	c.use(r.Used)
+	return true
+}
+
 // tie makes the claim one of the caller's session, unless its owner has given it
 // up for another to adopt: it is no session's then.
 func (o *Op) tie(c *Claim) {

@@ -86,6 +86,11 @@ func IsHopeless(err error) bool {
 	return false
 }
 
+// IsFull reports whether there was no room on the disk.
+func IsFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
 // Cause says what the system means by err and what mends it, where the system's
 // own words leave that open; else it is "".
 func Cause(err error) string {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -408,7 +409,8 @@ func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) 
 	if err == nil && s.ranOut(&k.queue) {
 		err = s.peek(k, name)
 	}
-	q := k.copy()
+	q := k.queue
+	q.Claims = slices.Clone(q.Claims)
 	k.mu.Unlock() // who changes the queue does not wait for what asks about sessions
 	if err != nil {
 		return driver.Queue{}, fmt.Errorf("inspect %q: %w", name, hopeless(err))

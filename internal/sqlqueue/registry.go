@@ -221,16 +221,18 @@ func (g *registry) doubtName(name string) {
 	}
 }
 
-// waiting counts those of the claims that are known to wait.
-func (g *registry) waiting(rs []driver.Ref, is []int) (n int) {
+// part parts the claims into those that are known to wait and the others.
+func (g *registry) part(rs []driver.Ref, is []int) (others, waiting []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, i := range is {
 		if e := g.claims[rs[i].ID]; e != nil && e.state == driver.Waiting {
-			n++
+			waiting = append(waiting, i)
+		} else {
+			others = append(others, i)
 		}
 	}
-	return n
+	return others, waiting
 }
 
 // stir has those looked for soon who wait for a name, and reports whether there

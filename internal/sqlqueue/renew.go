@@ -19,10 +19,10 @@ const (
 	crowd   = 8   // so many that wait for one name go by themselves
 )
 
-// Renew implements driver.Store. Names with claims that hold are renewed ahead of
-// those with waiting ones alone. A crowd that waits for one name, whose row is large
-// and contended, is renewed by itself, and so is a claim that comes alone: these go
-// together where they meet.
+// Renew implements driver.Store. Claims that hold are renewed ahead of names of which
+// none does. A crowd that waits for one name, whose row is large and contended, is
+// renewed by itself, apart from that name's holder; and so is a claim that waits
+// alone: these go together where they meet.
 func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	good := make([]int, 0, len(rs))
 	for i := range rs {
@@ -40,15 +40,15 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 	waiting := &renewals{together: s.reading(), alone: s.waiting}
 	names := byName(rs, good)
 	for _, is := range names {
-		n := s.own.waiting(rs, is)
-		of := held
-		if n == len(is) {
-			of = waiting
-		}
-		if n == 0 || n < crowd && len(names) > 1 {
-			of.few = append(of.few, is...)
-		} else {
-			of.many = append(of.many, is)
+		holds, waits := s.own.part(rs, is)
+		switch {
+		case len(waits) >= crowd, len(holds) == 0 && len(names) == 1:
+			held.few = append(held.few, holds...)
+			waiting.many = append(waiting.many, waits)
+		case len(holds) == 0:
+			waiting.few = append(waiting.few, is...)
+		default: // at once
+			held.few = append(held.few, is...)
 		}
 	}
 	var wg sync.WaitGroup
@@ -64,22 +64,28 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 				})
 			}
 		}
-		each(of.many)
 		for part := range slices.Chunk(of.few, batch) {
+			of.batches.Add(1)
 			wg.Go(func() {
 				slots <- struct{}{}
 				rest := s.renewTogether(ctx, of.together, rs, part, report)
 				<-slots
+				of.batches.Done()
 				each(byName(rs, rest))
 			})
 		}
+		wg.Go(func() {
+			held.batches.Wait() // or a crowd would change its holder's row meanwhile
+			each(of.many)
+		})
 	}
 }
 
 // renewals are indices of claims, and by which ways they are renewed.
 type renewals struct {
 	few      []int
-	many     [][]int // by name
+	many     [][]int        // crowds, by name
+	batches  sync.WaitGroup // of few
 	together route
 	alone    func(name string) route
 }

@@ -6,6 +6,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -339,6 +340,73 @@ func TestHoldersBeforeCrowd(t *testing.T) {
 	wg.Wait()
 	if sent := tab.statements("crowd"); renewed[driver.Waiting] != n || sent > 6 {
 		t.Errorf("renewed: %v; %d statements for the crowd", renewed, sent)
+	}
+}
+
+// lockedRows are rows that somebody has locked: what saves one waits for its end, what
+// saves many passes by.
+type lockedRows struct {
+	*table
+	free string // the one name whose row is not
+}
+
+func (l *lockedRows) Save(ctx context.Context, db *sql.DB, ch *Change) (bool, error) {
+	if ch.Name != l.free {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	return l.table.Save(ctx, db, ch)
+}
+
+func (l *lockedRows) SaveAll(ctx context.Context, db *sql.DB, chs []Change) (map[string]bool, error) {
+	chs = slices.DeleteFunc(slices.Clone(chs), func(ch Change) bool { return ch.Name != l.free })
+	return l.table.SaveAll(ctx, db, chs)
+}
+
+// Who holds is renewed beside a crowd of the same store that waits for it, and whoever
+// has locked the rows of others with such crowds.
+func TestHolderBesideLockedCrowds(t *testing.T) {
+	tab, s := newTable(t)
+	ctx := await.Context(t)
+	var refs []driver.Ref
+	add := func(c driver.Claim, want driver.State) {
+		enters(t, s, c, want)
+		refs = append(refs, driver.Ref{Name: c.Name, ID: c.ID, TTL: c.TTL})
+	}
+	for i := range 2*alone + 3 {
+		name := fmt.Sprint("name", i)
+		add(permit(name, "holder-"+name, 1), driver.Holding)
+		for k := range crowd {
+			add(permit(name, fmt.Sprint("waits-", name, k), 1), driver.Waiting)
+		}
+	}
+	for i := range 2*alone + 3 {
+		free := fmt.Sprint("name", i)
+		s.Dialect = &lockedRows{tab, free}
+		renewing, cancel := context.WithCancel(ctx)
+		told := make(chan driver.State, 1)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			s.Renew(renewing, refs, func(i int, st driver.Status, err error) {
+				if err == nil && refs[i].ID == "holder-"+free {
+					told <- st.State
+				}
+			})
+		})
+		select {
+		case st := <-told:
+			if st != driver.Holding {
+				t.Errorf("%s: %v", free, st)
+			}
+		case <-time.After(await.Limit):
+			t.Errorf("the holder of %s, which nobody has locked, is not renewed", free)
+			cancel()
+		}
+		cancel()
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
 	}
 }
 

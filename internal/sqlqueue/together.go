@@ -1,6 +1,7 @@
 package sqlqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -86,7 +87,10 @@ func (s *Store) together(ctx context.Context, p route, name string, r *request, 
 	}
 	select {
 	case <-r.served:
-		return r.err
+		if r.err != nil {
+			return cmp.Or(s.alive(ctx), r.err) // as callOn does
+		}
+		return nil
 	default:
 		return err
 	}

@@ -483,6 +483,60 @@ func TestCrowdLosesItsFirst(t *testing.T) {
 	}
 }
 
+// Whose store is closed, or whose time is up, while requests go together is told so.
+func TestEndOfJoint(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(s *Store, cancel func())
+		want error
+	}{
+		{"closed", func(s *Store, _ func()) {
+			go s.Close()
+			<-s.ctx.Done()
+		}, driver.ErrClosed},
+		{"canceled", func(_ *Store, cancel func()) { cancel() }, context.Canceled},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tab, s := newTable(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				enters(t, s, permit("n", "the-holder", 1), driver.Holding)
+				at, step := make(chan string, 100), make(chan struct{})
+				tab.mu.Lock()
+				tab.before = func(_ context.Context, st, _ string) {
+					at <- st
+					<-step
+				}
+				tab.mu.Unlock()
+				until := func(want string) {
+					for st := <-at; st != want; st = <-at {
+						step <- struct{}{}
+					}
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() { s.Enter(t.Context(), permit("n", "claim-zero", 1)) })
+				until("save")
+				const n = 5
+				for i := range n {
+					wg.Go(func() {
+						if _, err := s.Enter(ctx, permit("n", fmt.Sprint("claim-00", i), 1)); !errors.Is(err, tt.want) {
+							t.Errorf("enter: %v, want %v", err, tt.want)
+						}
+					})
+				}
+				s.gate.await(t, s.entering("n"), n)
+				step <- struct{}{}
+				until("load") // for all of them
+				tt.end(s, cancel)
+				synctest.Wait() // the others wait for what becomes of it
+				close(step)
+				wg.Wait()
+			})
+		})
+	}
+}
+
 // Who gives up while another call has taken its request along is told what became of
 // it: its Leave may come before that, and find nothing.
 func TestGivesUpTakenAlong(t *testing.T) {

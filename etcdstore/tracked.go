@@ -32,7 +32,6 @@ type tracked struct {
 	since    int64     // when it was first seen to hold, by the wall clock
 	dated    bool      // that is written, or was when it came
 	watch    *lookout  // where Wait can begin; nil: look first
-	crowded  bool      // there was somebody whom it may have to tell that it holds
 
 	mail int64 // revision of the latest news: older ones are not to be believed
 }
@@ -77,7 +76,6 @@ func (s *Store) notice(t *tracked, q *snapshot, m *member) {
 	t.status, t.revision, t.read, t.checked = q.status(m.ID, m.state, now), q.revision, now, now
 	t.watch, t.used = s.lookout(q, m), m.Used
 	t.change, t.keys = m.change, q.keys
-	t.crowded = t.crowded || q.after(m) >= front
 	if m.state == driver.Holding {
 		if t.since == 0 {
 			t.since = now.UnixMicro()

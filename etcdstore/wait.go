@@ -112,11 +112,11 @@ func (q *snapshot) teller(m *member) *member {
 }
 
 // tell writes into the claim, which was granted, since when it holds, where others may
-// watch for that: in a queue that was as long as that once, as far as its owner has
-// seen. Whom this does not reach, its heartbeat tells.
+// watch for that: it does not know how many stand behind it, for it was told nothing
+// while they came. Whom this does not reach, its heartbeat tells.
 func (s *Store) tell(ctx context.Context, q *snapshot, m *member) {
 	t, ok := s.known(m.id(q.name))
-	if !ok || !t.crowded || q.limit == 1 || q.after(m) == 0 {
+	if !ok || q.limit == 1 || q.after(m) == 0 {
 		return
 	}
 	if op, needed := m.note(0, t.since); needed {

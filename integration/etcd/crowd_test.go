@@ -365,6 +365,65 @@ func TestEtcdCrowdIsWokenInTurns(t *testing.T) {
 	}
 }
 
+// Who stands 8 places behind another, which holds on with a permit of two, has its turn
+// without a renewal's telling it so, though that one has not seen so many behind it: they
+// came, and one has left, while it was told nothing.
+func TestEtcdTellerHasSeenFewer(t *testing.T) {
+	t.Parallel()
+	const n = 9
+	for _, leaver := range []int{-1, 4} { // of those who wait
+		e := servers.RunEtcd(t, servers.EtcdOptions{})
+		raw := dialEtcd(t, e.Addr())
+		claim := func(units int64) driver.Claim {
+			return driver.Claim{Name: "crowd", ID: driver.NewID(), Kind: driver.KindSemaphore, Units: units, Limit: 2, TTL: time.Hour}
+		}
+		s, first := etcdStore(t, raw), claim(2)
+		storetest.Enter(t, s, first, driver.Holding)
+		var stores [n]driver.Store
+		var claims [n]driver.Claim
+		var holds [n]chan struct{}
+		var stops [n]context.CancelFunc
+		var wg sync.WaitGroup
+		for i := range n {
+			stores[i], claims[i], holds[i] = etcdStore(t, raw), claim(1), make(chan struct{})
+			storetest.Enter(t, stores[i], claims[i], driver.Waiting)
+			var ctx context.Context
+			ctx, stops[i] = context.WithCancel(await.Context(t))
+			wg.Go(func() {
+				for {
+					st, err := stores[i].Wait(ctx, storetest.Ref(claims[i]))
+					if err != nil {
+						return
+					}
+					if st.State == driver.Holding {
+						close(holds[i])
+						return
+					}
+				}
+			})
+		}
+		if leaver >= 0 {
+			stops[leaver]()
+			storetest.Leave(t, stores[leaver], claims[leaver])
+		}
+		storetest.Leave(t, s, first)
+		await.Value(t, "the first of those who wait holds", holds[0])
+		for i := 1; i < n; i++ {
+			if i == leaver {
+				continue
+			}
+			await.Value(t, fmt.Sprintf("number %d holds, where number %d has left", i, leaver), holds[i])
+			if i < n-1 {
+				storetest.Leave(t, stores[i], claims[i])
+			}
+		}
+		for _, stop := range stops {
+			stop()
+		}
+		wg.Wait()
+	}
+}
+
 // Who stands far back in a crowd hears of it when others get in before, when the limit
 // is raised, and when it is lowered, so that those in front are too large and block
 // nobody.

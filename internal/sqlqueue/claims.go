@@ -44,6 +44,10 @@ func allOf(q *queue.Queue, c *queue.Claim) all {
 	return all{q.Kind, q.Limit}
 }
 
+// lookFor is how long a look of Wait may take before it looks again: on a connection
+// that is dead it would keep the name's lane for as long as the claim waits.
+const lookFor = 5 * time.Second
+
 // Wait implements driver.Store.
 func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	if err := r.Check(); err != nil {
@@ -54,9 +58,9 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	}
 	s.post.begin()
 	for {
-		st, news := s.own.take(r.ID)
-		if st != nil {
-			return *st, nil
+		granted, news := s.own.take(r.ID)
+		if granted != nil {
+			return *granted, nil
 		}
 		if news != nil { // else nothing is known of it, and what comes from now on is not enough
 			if !s.post.up.Load() {
@@ -73,7 +77,14 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 				return *st, nil
 			}
 		}
-		if st, err := s.see(ctx, r); err != nil || st.State != driver.Waiting {
+		one, cancel := context.WithTimeout(ctx, lookFor)
+		st, err := s.see(one, r)
+		late := one.Err() != nil && s.alive(ctx) == nil
+		cancel()
+		switch {
+		case err != nil && late:
+			s.own.doubt(r.ID) // which nobody has seen
+		case err != nil, st.State != driver.Waiting:
 			return st, err
 		}
 	}

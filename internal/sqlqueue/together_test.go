@@ -585,6 +585,44 @@ func TestGivesUpTakenAlong(t *testing.T) {
 	})
 }
 
+// A look that is not answered keeps the others of its name only for a while, and is
+// made again.
+func TestLookOnDeadConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, s := newTable(t)
+		enters(t, s, permit("n", "the-holder", 1), driver.Holding)
+		enters(t, s, permit("n", "claim-waits", 1), driver.Waiting)
+		s.own.doubtAll() // as when listening begins anew
+		dead := make(chan struct{})
+		tab.mu.Lock()
+		tab.before = func(ctx context.Context, _, _ string) {
+			select {
+			case <-dead:
+			default:
+				close(dead)
+				<-ctx.Done()
+			}
+		}
+		tab.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if st, err := s.Wait(ctx, driver.Ref{Name: "n", ID: "claim-waits"}); err != nil || st.State != driver.Holding {
+				t.Errorf("wait: %v, %v", st.State, err)
+			}
+		})
+		<-dead
+		if st, err := s.Enter(ctx, permit("n", "claim-later", 1)); err != nil || st.State != driver.Waiting {
+			t.Errorf("enter: %v, %v", st.State, err)
+		}
+		if was, err := s.Leave(ctx, driver.Ref{Name: "n", ID: "the-holder"}); err != nil || was != driver.Holding {
+			t.Errorf("leave: %v, %v", was, err)
+		}
+		wg.Wait()
+	})
+}
+
 // A request is carried out once: by another call that has taken it along, or by its
 // own.
 func TestCarriedOutOnce(t *testing.T) {

@@ -104,7 +104,8 @@ func (g *registry) put(id, mark, name string, ttl time.Duration, st *driver.Stat
 	case driver.Waiting:
 		e := g.get(id, name, ttl)
 		e.floor, e.all, e.mark = max(e.floor, row.Last), a, mark
-		if e.grant == nil || e.grant.Token <= e.floor { // else a message was faster
+		granted := e.state == driver.Holding && e.token > e.floor // which was told faster
+		if !granted {
 			g.saw(e, st, row, pushed)
 		}
 		e.pushed = pushed

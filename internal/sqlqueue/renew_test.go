@@ -41,3 +41,30 @@ func TestRenewalTellsOfAWish(t *testing.T) {
 		})
 	}
 }
+
+// A claim that holds, as its owner knows, is not taken for one that waits since the
+// answer to a renewal from before is noted late.
+func TestRenewalFromBeforeGrant(t *testing.T) {
+	var g registry
+	row, st := &Row{Name: "n", Stamp: 1, Last: 5}, driver.Status{State: driver.Waiting}
+	rs := []driver.Ref{{Name: "n", ID: "c"}}
+	waits := func(row *Row) bool {
+		g.put("c", "", "n", driver.MinTTL, &st, row, all{}, nil, true)
+		_, waiting := g.part(rs, []int{0})
+		return len(waiting) == 1
+	}
+	g.expect("c", "n", driver.MinTTL)
+	if !waits(row) {
+		t.Fatal("it does not wait")
+	}
+	g.granted("c", driver.Status{State: driver.Holding, Token: 9})
+	if got, _ := g.take("c"); got == nil || got.State != driver.Holding {
+		t.Fatal(got)
+	}
+	if waits(row) {
+		t.Error("it is taken for one that waits")
+	}
+	if !waits(&Row{Name: "n", Stamp: 2, Last: 9}) {
+		t.Error("it waits since, and is not taken for one that does")
+	}
+}

@@ -84,6 +84,7 @@ func (w *work) enter(c *driver.Claim, e *Entrance, r *request, out *outcome) err
 		s.post.begin()
 	}
 	if in.joined {
+		*out = outcome{} // of a rule that was undone
 		out.st, err = w.joined(c, in.row, r.sent)
 		return err
 	}

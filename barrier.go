@@ -45,13 +45,13 @@ const (
 	firstLook = time.Second
 )
 
-// Barrier answers the barrier of that name for 1 to 1,000 parties. It does no
+// Barrier returns the barrier of that name for 1 to 1,000 parties. It does no
 // I/O.
 func (c *Client) Barrier(name string, parties int) *Barrier {
 	return &Barrier{document[barrierState]{c, "barrier", name, expiry}, parties, nil}
 }
 
-// WithAction answers the same barrier with an action that the last party to come
+// WithAction returns the same barrier with an action that the last party to come
 // runs, once per generation, before any party goes on. If the action fails, or
 // that party dies meanwhile, the barrier is broken. Its context ends when that
 // party can no longer wait; it does not when another party leaves, or the barrier
@@ -66,7 +66,7 @@ func (b *Barrier) WithAction(action func(ctx context.Context) error) *Barrier {
 // Name of the barrier.
 func (b *Barrier) Name() string { return b.doc.name }
 
-// Wait waits for the other parties, and answers how many of them came after
+// Wait waits for the other parties, and returns how many of them came after
 // this one: parties-1 to the first, 0 to the last. If there are more calls than
 // parties, the rest belongs to the next generation.
 //
@@ -113,7 +113,7 @@ func (b *Barrier) enrol(ctx context.Context) (*Lease, error) {
 	return c.core.takeAlone(ctx, key, &opts, false)
 }
 
-// Waiting answers how many parties wait now. ErrBroken: the barrier is broken;
+// Waiting returns how many parties wait now. ErrBroken: the barrier is broken;
 // the other errors are those of Wait.
 func (b *Barrier) Waiting(ctx context.Context) (int, error) {
 	e, err := b.begin(ctx, "look at")
@@ -136,7 +136,7 @@ func (b *Barrier) Waiting(ctx context.Context) (int, error) {
 	}
 }
 
-// Size answers for how many parties the barrier is, whatever the number of this
+// Size returns how many parties the barrier is for, whatever the number of this
 // handle: for operators. 0: nobody has waited for it, or it is forgotten. Errors
 // are those of Wait, but for another number.
 func (b *Barrier) Size(ctx context.Context) (int, error) {

@@ -45,7 +45,7 @@ func broken(t *testing.T, b *pawl.Barrier, why string) {
 	}
 }
 
-// barriers answers handles of one barrier on clients of their own.
+// barriers returns handles of one barrier on clients of their own.
 func barriers(t *testing.T, store driver.Store, parties, n int) (bs []*pawl.Barrier) {
 	for range n {
 		bs = append(bs, newClient(t, store, nil).Barrier("x", parties))
@@ -114,7 +114,7 @@ func TestBarrierOfOne(t *testing.T) {
 	ran := 0
 	for _, b := range []*pawl.Barrier{b, b, b.WithAction(func(context.Context) error { ran++; return nil })} {
 		if index, err := b.Wait(t.Context()); err != nil || index != 0 {
-			t.Errorf("Wait answers %d, %v", index, err)
+			t.Errorf("Wait returns %d, %v", index, err)
 		}
 	}
 	if ran != 1 {

@@ -34,12 +34,12 @@ type claim struct {
 	blocked  time.Time // when that was told
 
 	// ends is when the store has forgotten the claim at the latest, as far as
-	// requests were sent for it, answered or not.
+	// requests were sent for it, with a reply or without.
 	ends time.Time
 
 	// Renewal, by the keeper.
 	renewAt  time.Time
-	exact    bool // not before renewAt: the answer would be the same
+	exact    bool // not before renewAt: the reply would be the same
 	soon     int  // dates in a row that were to come at once
 	renewing bool
 	failures int  // of renewals in a row
@@ -62,13 +62,13 @@ type claim struct {
 	minHoldEnds  time.Time // the name stays taken until then
 	resizing     bool      // a change of its units is not settled, see resize.go
 	grows        bool      // TryUpgrade was called: such a request may come late
-	lateGrowth   growth    // the last of those that went without an answer
+	lateGrowth   growth    // the last of those that got no reply
 	handOver     int64     // see driver.Ref
 
 	// While it is pursued.
 	unanswered bool               // an Enter may still be on its way to the store
 	entries    int                // Enters in a row that failed, for who sends the next one
-	silent     bool               // the last one was not answered in time
+	silent     bool               // the last one got no reply in time
 	nudge      chan struct{}      // there may be a reason to make the next attempt earlier
 	stop       context.CancelFunc // ends the pursuit
 	wake       context.CancelFunc // ends the Wait under way
@@ -91,11 +91,11 @@ const (
 	// requestPatience bounds how long a request is waited for before it is sent
 	// again, the first time; see attempt.
 	requestPatience = 2 * time.Second
-	// answerPatience bounds how long a request is waited for that was sent in vain
+	// replyPatience bounds how long a request is waited for that was sent in vain
 	// some times, or that is not sent again.
-	answerPatience = 10 * time.Second
+	replyPatience = 10 * time.Second
 	// unlockPatience bounds how long Unlock waits for an engine that does not
-	// answer; trying goes on in the background.
+	// reply; trying goes on in the background.
 	unlockPatience = 2 * time.Second
 	// leavePatience is how long a Lock that gives up waits for its claim to
 	// leave.
@@ -125,7 +125,7 @@ func (co *cohort) makeClaim(id string) *claim {
 // anything with the claim meanwhile.
 func (cl *claim) enter(ctx context.Context, try bool) (sent time.Time, slept time.Duration, st driver.Status, err error) {
 	core := cl.co.core
-	// An answer that takes longer than the TTL is worth nothing.
+	// A reply that takes longer than the TTL is worth nothing.
 	ctx, cancel := core.attempt(ctx, cl.entries, cl.ttl)
 	defer cancel()
 	sent = time.Now()
@@ -153,7 +153,7 @@ func (cl *claim) request(try bool) driver.Claim {
 // adopt asks the store for the claim, whose token was handed over.
 func (cl *claim) adopt(ctx context.Context, token int64) (sent time.Time, slept time.Duration, st driver.Status, err error) {
 	core, key := cl.co.core, &cl.co.key
-	ctx, cancel := core.answer.bound(ctx, cl.ttl)
+	ctx, cancel := core.reply.bound(ctx, cl.ttl)
 	defer cancel()
 	owner := core.owner
 	owner.Label = key.label
@@ -193,7 +193,7 @@ func (cl *claim) ref() driver.Ref {
 	return r
 }
 
-// renewedAt takes over the deadline from the answer to a request.
+// renewedAt takes over the deadline from the reply to a request.
 func (cl *claim) renewedAt(sent time.Time, slept time.Duration, st driver.Status) {
 	d := cl.believed()
 	d.failing, cl.failures = nil, 0
@@ -257,7 +257,7 @@ type deadline struct {
 	failing error         // of the last renewal, if it failed
 }
 
-// left answers how long the claim is good for.
+// left returns how long the claim is good for.
 //
 // Invariant: no tenure is given, passed on or called protected unless this is
 // above zero, and the deadline is earlier than the store's by its own margin:
@@ -278,7 +278,7 @@ func (cl *claim) believed() deadline {
 
 func (cl *claim) until() time.Time { return cl.believed().at }
 
-// remaining answers how long the claim is good for; see deadline.
+// remaining returns how long the claim is good for; see deadline.
 func (cl *claim) remaining(now time.Time, slept time.Duration) time.Duration {
 	d := cl.believed()
 	return d.left(now, slept)
@@ -371,8 +371,8 @@ func (cl *claim) end() {
 	cl.co.core.unregister(cl)
 }
 
-// refused ends a claim that the store has not taken. A request from before, which
-// went without an answer, may still reach it.
+// refused ends a claim that the store has not taken. A request from before that
+// got no reply may still reach it.
 func (cl *claim) refused() {
 	if cl.unanswered {
 		cl.abandon()
@@ -381,7 +381,7 @@ func (cl *claim) refused() {
 	cl.end()
 }
 
-// abandon gives up a claim that does not hold, as far as is known, and answers
+// abandon gives up a claim that does not hold, as far as is known, and returns
 // a channel that is closed when the store has heard of it.
 func (cl *claim) abandon() <-chan struct{} {
 	cl.end()
@@ -411,7 +411,7 @@ func (cl *claim) leaveBehind() {
 	cl.leaveAgain(ctx, 0)
 }
 
-// guard takes care of an Enter that was never answered after the claim was handed
+// guard takes care of an Enter that never got a reply after the claim was handed
 // over: it may reach the store when the one who has adopted the claim has released
 // it, and would enter it again, for nobody.
 //
@@ -439,7 +439,7 @@ func (cl *claim) guard() {
 	})
 }
 
-// leaveAgain takes care of an Enter that was never answered, and may reach the
+// leaveAgain takes care of an Enter that never got a reply, and may reach the
 // store after the claim has left.
 func (cl *claim) leaveAgain(ctx context.Context, linger time.Duration) {
 	for pause := 20 * time.Millisecond; cl.unanswered && sleep(ctx, pause); pause = min(2*pause, cl.ttl/4) {
@@ -469,8 +469,8 @@ func awaitLeft(left ...<-chan struct{}) {
 	}
 }
 
-// leave tells the store that the claim is given up, until it has answered, ctx
-// ends or the claim has run out, and answers whether the store still knew it.
+// leave tells the store that the claim is given up, until it has replied, ctx
+// ends or the claim has run out, and reports whether the store still knew it.
 func (cl *claim) leave(ctx context.Context, used int64, linger time.Duration) (known bool, err error) {
 	core, name := cl.co.core, cl.co.key.name
 	r := driver.Ref{Name: name, ID: cl.id, Mark: cl.mark, Used: used, Linger: linger}
@@ -479,7 +479,7 @@ func (cl *claim) leave(ctx context.Context, used int64, linger time.Duration) (k
 		was, err := core.store.Leave(try, r)
 		cancel()
 		if err == nil {
-			// A repeat that finds nothing: the first one did it, its answer was
+			// A repeat that finds nothing: the first one did it, its reply was
 			// lost.
 			return was == driver.Holding || attempt > 1, nil
 		}
@@ -491,9 +491,9 @@ func (cl *claim) leave(ctx context.Context, used int64, linger time.Duration) (k
 }
 
 // retire takes leave of a claim that was lost, after its holders were told: the
-// store may keep it for a TTL still, if only the answers to its renewals were
+// store may keep it for a TTL still, if only the replies to its renewals were
 // lost, or the time of its lease was up. Many may be lost at the same time, for the
-// store does not answer: so a few goroutines do it.
+// store does not reply: so a few goroutines do it.
 func (cl *claim) retire(used int64) {
 	core := cl.co.core
 	core.departing(cl)

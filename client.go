@@ -23,7 +23,7 @@ type Client struct {
 }
 
 // New makes a client of store; nil options are the defaults. It does no I/O.
-// Options that are not allowed are answered by the first call that needs them.
+// Options that are not allowed are refused by the first call that needs them.
 //
 // The store stays the caller's: close it after the client.
 func New(store driver.Store, opts *Options) *Client {
@@ -41,7 +41,7 @@ func New(store driver.Store, opts *Options) *Client {
 		adopts:  make(map[adoptee]adoption),
 		drained: make(chan struct{}),
 	}
-	c.request.d, c.answer.d, c.unlock.d = requestPatience, answerPatience, unlockPatience
+	c.request.d, c.reply.d, c.unlock.d = requestPatience, replyPatience, unlockPatience
 	c.keeper = newKeeper(c)
 	client := &Client{core: c, opts: Options{TTL: DefaultTTL, Backoff: ExponentialBackoff(50*time.Millisecond, 2*time.Second)}}
 	if opts == nil {
@@ -54,7 +54,7 @@ func New(store driver.Store, opts *Options) *Client {
 	return client
 }
 
-// With answers the same client with other options: the fields of o that are
+// With returns the same client with other options: the fields of o that are
 // not zero replace those of c (so what c has switched on stays on). Closing one
 // closes both.
 func (c *Client) With(o Options) *Client {
@@ -65,13 +65,13 @@ func (c *Client) With(o Options) *Client {
 	return &Client{c.core, opts, opts.check()}
 }
 
-// Inspect answers who holds and who waits for a name, in order of arrival. An
-// engine that does not answer is an error, after ten seconds at the most.
+// Inspect returns who holds and who waits for a name, in order of arrival. An
+// engine that does not reply is an error, after ten seconds at the most.
 func (c *Client) Inspect(ctx context.Context, name string) (driver.Queue, error) {
 	if err := c.usable("inspect", name); err != nil {
 		return driver.Queue{}, err
 	}
-	ctx, cancel := c.core.answer.bound(ctx, answerPatience)
+	ctx, cancel := c.core.reply.bound(ctx, replyPatience)
 	defer cancel()
 	return c.core.store.Inspect(ctx, name)
 }
@@ -87,19 +87,19 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue
 	return c.core.store.List(ctx, prefix)
 }
 
-// Release takes a name away from its holders, for operators, and answers who
+// Release takes a name away from its holders, for operators, and returns who
 // they were. They are told (ErrLost), at once where the store can push, else
 // with their next renewal; what they do until then only a token can stop. The
 // next token is greater than theirs. This client's Observer is told whom it
 // removed.
 //
-// An engine that does not answer is an error, after ten seconds at the most: it
+// An engine that does not reply is an error, after ten seconds at the most: it
 // may have removed them or not. Releasing again removes whoever holds by then.
 func (c *Client) Release(ctx context.Context, name string) ([]driver.Entry, error) {
 	if err := c.usable("release", name); err != nil {
 		return nil, err
 	}
-	ctx, cancel := c.core.answer.bound(ctx, answerPatience)
+	ctx, cancel := c.core.reply.bound(ctx, replyPatience)
 	defer cancel()
 	removed, err := c.core.store.Break(ctx, name)
 	if len(removed) > 0 || err != nil {
@@ -110,7 +110,7 @@ func (c *Client) Release(ctx context.Context, name string) ([]driver.Entry, erro
 	return removed, err
 }
 
-// open answers why the client cannot be used: what is wrong with its options or
+// open returns why the client cannot be used: what is wrong with its options or
 // its store, or ErrClosed.
 func (c *Client) open() error {
 	if c.err == nil && c.core.isClosed() {
@@ -133,7 +133,7 @@ func (c *Client) usable(what, name string) error {
 
 // Close ends every waiting Lock with ErrClosed, ends and releases the leases
 // that are held (their contexts' cause is ErrClosed), stops what the client
-// started, and answers what it could not release before ctx ended. Those
+// started, and returns what it could not release before ctx ended. Those
 // claims run out after their TTL. Under a context that is over already it
 // takes two seconds at the most.
 func (c *Client) Close(ctx context.Context) error {
@@ -152,12 +152,12 @@ type core struct {
 	cancel context.CancelFunc
 	begin  sync.Once
 	end    sync.Once
-	ended  error // what Close answers
+	ended  error // what Close returns
 	observed
 	retired
 
 	request patience // see attempt
-	answer  patience
+	reply   patience
 	unlock  patience
 
 	mu      sync.Mutex
@@ -165,7 +165,7 @@ type core struct {
 	rivals  map[string][]*cohort // of the RWMutex of that name
 	claims  map[string]*claim    // by id: entered, not over
 	leaving map[*claim]struct{}  // given up, and the store has not heard of it
-	adopts  map[adoptee]adoption // asked for, and not answered
+	adopts  map[adoptee]adoption // asked for, without a reply yet
 	closed  bool
 	drained chan struct{} // closed when closed, and cohorts and leaving are empty
 	running sync.WaitGroup
@@ -190,7 +190,7 @@ func (c *core) spawn(f func()) bool {
 	return true
 }
 
-// cohort answers the cohort of k and counts the caller in; release counts out.
+// cohort returns the cohort of k and counts the caller in; release counts out.
 func (c *core) cohort(k cohortKey) (*cohort, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -270,19 +270,19 @@ type adoptee struct {
 	units    int64
 }
 
-// adoption is an Adopt that is under way, or went without an answer.
+// adoption is an Adopt that is under way, or got no reply.
 type adoption struct {
 	mark    string
 	running bool
 	ends    time.Time // what the store may have given by it has run out then
 }
 
-// adopting returns the mark to adopt with: that of an earlier attempt that went
-// without an answer, for the store may have given it the claim. It returns false
+// adopting returns the mark to adopt with: that of an earlier attempt that got
+// no reply, for the store may have given it the claim. It returns false
 // if an attempt is under way.
 //
 // Invariant: no two leases have one mark. A mark is used by one attempt at a time,
-// and one whose attempt was answered is never used again: so what a lease has sent
+// and one whose attempt got a reply is never used again: so what a lease has sent
 // cannot reach the claim of the next one.
 func (c *core) adopting(what adoptee) (mark string, ok bool) {
 	c.mu.Lock()
@@ -303,10 +303,10 @@ func (c *core) adopting(what adoptee) (mark string, ok bool) {
 }
 
 // adopted ends an attempt.
-func (c *core) adopted(what adoptee, answered bool) {
+func (c *core) adopted(what adoptee, replied bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if answered {
+	if replied {
 		delete(c.adopts, what)
 		return
 	}

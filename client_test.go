@@ -59,7 +59,7 @@ func TestClientUnusable(t *testing.T) {
 	}
 }
 
-// No call hangs with an engine that does not answer, whatever its context.
+// No call hangs with an engine that does not reply, whatever its context.
 func TestClientEngineSilent(t *testing.T) {
 	for name, ask := range asks {
 		t.Run(name, func(t *testing.T) {

@@ -89,7 +89,7 @@ func (co *cohort) acquire(ctx context.Context, opts *Options, try bool) (*tenure
 	return co.await(ctx, w)
 }
 
-// enlist makes w a waiter. It answers the claim, if w is the first, for the
+// enlist makes w a waiter. It returns the claim, if w is the first, for the
 // caller to enter from its own goroutine: the way of a lock that nobody else
 // wants.
 func (co *cohort) enlist(w *waiter) (first *claim, err error) {
@@ -116,7 +116,7 @@ func (co *cohort) enlist(w *waiter) (first *claim, err error) {
 	return nil, nil
 }
 
-// settle takes over what the store answered to the entering of a first claim. If
+// settle takes over what the store replied to the entering of a first claim. If
 // that does not settle it, the claim is pursued.
 func (co *cohort) settle(ctx context.Context, cl *claim, sent time.Time, slept time.Duration, st driver.Status, err error) {
 	gone := ctx.Err() != nil
@@ -124,7 +124,7 @@ func (co *cohort) settle(ctx context.Context, cl *claim, sent time.Time, slept t
 	defer co.mu.Unlock()
 	var pause time.Duration
 	if err != nil && gone {
-		co.engine = noAnswer(err) // the caller goes; for the others it is tried again
+		co.engine = noReply(err) // the caller goes; for the others it is tried again
 	} else {
 		pause = cl.take(entering, cl.id, sent, slept, st, err)
 	}
@@ -140,7 +140,7 @@ func (co *cohort) await(ctx context.Context, w *waiter) (*tenure, error) {
 	return t, err
 }
 
-// outcome answers what the waiter was served, or gives it up when ctx ends. left
+// outcome returns what the waiter was served, or gives it up when ctx ends. left
 // is closed once the store has heard of that.
 func (co *cohort) outcome(ctx context.Context, w *waiter) (t *tenure, left <-chan struct{}, err error) {
 	co.mu.Lock()
@@ -163,7 +163,7 @@ func (co *cohort) outcome(ctx context.Context, w *waiter) (t *tenure, left <-cha
 	}
 	over.Engine = co.engine
 	if co.claim != nil && co.claim.state == entering && co.engine == nil {
-		over.Engine = noAnswer(over.ctx)
+		over.Engine = noReply(over.ctx)
 	}
 	over.Holder = co.holder()
 	co.serve(w, nil, over)
@@ -195,8 +195,8 @@ func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenur
 	if !ok {
 		return nil, fmt.Errorf("adopt %q: %w claim %s: this client is adopting it already", key.name, ErrInvalid, key.own)
 	}
-	answered := false
-	defer func() { core.adopted(what, answered) }()
+	replied := false
+	defer func() { core.adopted(what, replied) }()
 	co.mu.Lock()
 	if co.claim != nil {
 		co.mu.Unlock()
@@ -211,7 +211,7 @@ func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenur
 	asked := time.Now()
 	sent, slept, st, err := cl.adopt(ctx, token)
 	_, mismatch := errors.AsType[*driver.LimitError](err)
-	answered = err == nil || mismatch
+	replied = err == nil || mismatch
 	co.mu.Lock()
 	defer co.mu.Unlock()
 	switch {
@@ -224,7 +224,7 @@ func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenur
 	case st.State != driver.Holding:
 		err = fmt.Errorf("adopt %q: %w: claim %s is %v now", key.name, ErrLost, cl.id, st.State)
 	case !time.Now().Before(st.Deadline):
-		err = fmt.Errorf("adopt %q: %w: the engine took too long to answer", key.name, ErrLost)
+		err = fmt.Errorf("adopt %q: %w: the engine took too long to reply", key.name, ErrLost)
 	default:
 		core.register(cl)
 		cl.renewedAt(sent, slept, st)
@@ -248,7 +248,7 @@ func (co *cohort) front() *waiter {
 	return nil
 }
 
-// all answers the waiters, first come first.
+// all returns the waiters, first come first.
 func (co *cohort) all() []*waiter {
 	ws := make([]*waiter, 0, co.waiters.Len())
 	for e := co.waiters.Front(); e != nil; e = e.Next() {
@@ -257,14 +257,14 @@ func (co *cohort) all() []*waiter {
 	return ws
 }
 
-// fail answers err to all waiters.
+// fail gives err to all waiters.
 func (co *cohort) fail(err error) {
 	for _, w := range co.all() {
 		co.serve(w, nil, fmt.Errorf("lock %q: %w", co.key.name, err))
 	}
 }
 
-// refuse answers those who only try that they would have to wait.
+// refuse tells those who only try that they would have to wait.
 func (co *cohort) refuse() {
 	for _, w := range co.all() {
 		if w.try {
@@ -335,7 +335,7 @@ func (co *cohort) plan() {
 	}
 }
 
-// trim abandons the claims that nobody here waits for any longer, and answers
+// trim abandons the claims that nobody here waits for any longer, and returns
 // a channel that is closed once the store has heard of one.
 //
 // Invariant: a claim that does not hold has a waiter. Who takes the last
@@ -480,8 +480,7 @@ func (co *cohort) lose(cl *claim, why error) {
 }
 
 // gone ends a claim that holds, and that the store no longer knows. An Enter that
-// went without an answer may still reach it, and would enter the claim again, for
-// nobody.
+// got no reply may still reach it, and would enter the claim again, for nobody.
 func (co *cohort) gone(cl *claim) {
 	co.lose(cl, errGone)
 	if cl.unanswered {
@@ -489,7 +488,7 @@ func (co *cohort) gone(cl *claim) {
 	}
 }
 
-// close ends everybody's business here and answers how to take leave of the
+// close ends everybody's business here and returns how to take leave of the
 // claims.
 func (co *cohort) close() (leave []func(context.Context) error) {
 	co.mu.Lock()
@@ -532,9 +531,9 @@ func (co *cohort) tell(o *Options, e Event) {
 	co.core.tell(o, e)
 }
 
-// noAnswer is the engine's part in an error of a caller who left before its
-// request was answered.
-func noAnswer(err error) error { return fmt.Errorf("no answer yet (%w)", err) }
+// noReply is the engine's part in an error of a caller who left before its
+// request got a reply.
+func noReply(err error) error { return fmt.Errorf("no reply yet (%w)", err) }
 
 var closedChan = func() <-chan struct{} {
 	c := make(chan struct{})

@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl/memstore"
 )
 
-// hasty is a store whose notices come before the answers they follow, as they
+// hasty is a store whose notices come before the replies they follow, as they
 // may where the two travel on connections of their own, and come only once.
 type hasty struct {
 	*memstore.Store
@@ -147,12 +147,12 @@ func (p *pushing) Wait(ctx context.Context, r driver.Ref) (driver.Status, error)
 }
 
 // The store says that a holding claim waits (restored from an old copy).
-type answersWaiting struct {
+type saysWaiting struct {
 	driver.Store
 	on atomic.Bool
 }
 
-func (s *answersWaiting) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
+func (s *saysWaiting) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	s.Store.Renew(ctx, rs, func(i int, st driver.Status, err error) {
 		if s.on.Load() {
 			st.State, st.Token, st.Spare = driver.Waiting, 0, 0
@@ -163,7 +163,7 @@ func (s *answersWaiting) Renew(ctx context.Context, rs []driver.Ref, report func
 
 func TestHolderIsToldItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &answersWaiting{Store: memstore.New()}
+		s := &saysWaiting{Store: memstore.New()}
 		a := newClient(t, s, nil)
 		l := lock(t, a.Mutex("x"))
 		s.on.Store(true)

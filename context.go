@@ -67,7 +67,7 @@ func (c *leaseContext) Value(key any) any {
 	return c.parent.Value(key)
 }
 
-// LeaseFrom answers the lease that ctx belongs to, the innermost of several:
+// LeaseFrom returns the lease that ctx belongs to, the innermost of several:
 // that of [Lease.Context], and so of what Do runs. nil if there is none; those of
 // a [LeaseSet] are not found.
 func LeaseFrom(ctx context.Context) *Lease {

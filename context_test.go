@@ -15,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/memstore"
 )
 
-// stalled answers a client whose goroutine that ends leases is stuck, as in a
+// stalled returns a client whose goroutine that ends leases is stuck, as in a
 // process that was paused, from the time on at which its first lease ends.
 func stalled(t *testing.T) *pawl.Client {
 	t.Helper()
@@ -32,9 +32,9 @@ func outlive(l interface{ Deadline() time.Time }) {
 	}
 }
 
-// TestLateAnswerRevivesNothing: a renewal is answered after the lease has ended
+// TestLateReplyRevivesNothing: the reply to a renewal comes after the lease has ended
 // for who looked at its context.
-func TestLateAnswerRevivesNothing(t *testing.T) {
+func TestLateReplyRevivesNothing(t *testing.T) {
 	c := stalled(t)
 	l := lock(t, c.Mutex("x"))
 	ctx := l.Context(t.Context())

@@ -89,7 +89,7 @@ func (d *document[T]) mismatch(value []byte) error {
 }
 
 // swap replaces what was on page p, by nothing if next is nil. After
-// ErrConflict the answer is what is there.
+// ErrConflict the result is what is there.
 func (d *document[T]) swap(ctx context.Context, e *effort, p page[T], next *T) (page[T], error) {
 	r := driver.Record{Name: d.name, Version: p.version}
 	if next != nil {
@@ -122,10 +122,10 @@ func (d *document[T]) swap(ctx context.Context, e *effort, p page[T], next *T) (
 	return page[T]{next, got.Version, r.TTL}, err
 }
 
-// change makes of the document what f makes of it, and answers what is there
-// then. f answers the value of its page for no change, nil for none at all.
+// change makes of the document what f makes of it, and returns what is there
+// then. f returns the value of its page for no change, nil for none at all.
 //
-// A write may have been carried out although it was answered by an error, even
+// A write may have been carried out although the reply was an error, even
 // by a conflict with itself. It is not repeated before the record was read
 // again, and takes place on the version it was made for or never: so f must
 // find its own mark in a value, and then all is done. (There is no such
@@ -181,7 +181,7 @@ func (d *document[T]) get(ctx context.Context, e *effort) (page[T], error) {
 	return d.change(ctx, e, func(p page[T]) (*T, error) { return p.value, nil })
 }
 
-// await waits until the document is another than p, or for most, and answers
+// await waits until the document is another than p, or for most, and returns
 // what is there then.
 func (d *document[T]) await(ctx context.Context, e *effort, p page[T], most time.Duration) (page[T], error) {
 	for {
@@ -195,7 +195,7 @@ func (d *document[T]) await(ctx context.Context, e *effort, p page[T], most time
 			next, err = d.read(r)
 		case ctx.Err() != nil: // nothing has changed until now
 			return p, e.over(ctx)
-		case timeout: // or a wake-up was lost, or the engine does not answer
+		case timeout: // or a wake-up was lost, or the engine does not reply
 			next, err = d.load(ctx, e)
 		}
 		if err == nil {
@@ -235,7 +235,7 @@ type effort struct {
 // bound bounds a request.
 func (e *effort) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if e.single {
-		return e.client.core.answer.bound(ctx, answerPatience)
+		return e.client.core.reply.bound(ctx, replyPatience)
 	}
 	return e.client.core.attempt(ctx, e.failures, e.client.opts.TTL)
 }
@@ -243,12 +243,12 @@ func (e *effort) bound(ctx context.Context) (context.Context, context.CancelFunc
 // went notes that the engine did what was asked for.
 func (e *effort) went() { e.failures, e.trouble = 0, nil }
 
-// failed answers nil, after a pause, if a request that ended with err is to be
+// failed returns nil, after a pause, if a request that ended with err is to be
 // tried again, and else the error for the caller.
 func (e *effort) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		if e.trouble == nil {
-			e.trouble = noAnswer(err)
+			e.trouble = noReply(err)
 		}
 		return e.over(ctx)
 	}
@@ -278,7 +278,7 @@ func (e *effort) over(ctx context.Context) error {
 	return &WaitError{Name: e.name, Cause: cause, Engine: e.trouble, ctx: ctx.Err(), what: e.what}
 }
 
-// within answers ctx, made to end with the client too.
+// within returns ctx, made to end with the client too.
 func (c *core) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.ctx, func() { cancel(ErrClosed) })

@@ -22,7 +22,7 @@ type Election struct {
 	doc document[electionState]
 }
 
-// Election answers the election of that name. It does no I/O.
+// Election returns the election of that name. It does no I/O.
 func (c *Client) Election(name string) *Election {
 	return &Election{document[electionState]{c, "election", name, driver.MaxTTL}}
 }
@@ -126,7 +126,7 @@ func checkValue(e *effort, value []byte) error {
 	return nil
 }
 
-// Leader answers who leads: who was elected, has told its value, and has its
+// Leader returns who leads: who was elected, has told its value, and has its
 // lease at this moment by the engine's clock. ErrNoLeader: nobody. Any other error
 // means that the engine was not reached, after some twenty seconds at the most, or
 // ErrMismatch, that the name is used for something else.
@@ -150,7 +150,7 @@ func (el *Election) Leader(ctx context.Context) (Leader, error) {
 	return l, nil
 }
 
-// leader answers whether the one who wrote page p leads, and when to look again
+// leader reports whether the one who wrote page p leads, and when to look again
 // at the latest although the record has not changed.
 func (el *Election) leader(ctx context.Context, e *effort, p page[electionState]) (Leader, time.Duration, error) {
 	if p.value == nil {

@@ -25,7 +25,7 @@ var (
 	// ErrDone: it was done within the period, by an earlier [Once.Do].
 	ErrDone = errors.New("already done")
 
-	// ErrUnknown: the engine did not answer, and may have done what it was asked
+	// ErrUnknown: the engine did not reply, and may have done what it was asked
 	// for, or may do it yet.
 	ErrUnknown = errors.New("whether it is on record is not known")
 

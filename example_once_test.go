@@ -24,7 +24,7 @@ func ExampleOnce() {
 		err := client.Once("payments/"+payment, 24*time.Hour).TryDo(context.Background(), func(ctx context.Context) error {
 			// Work with ctx, and send pawl.LeaseFrom(ctx).Token() along.
 			if attempts++; attempts == 1 {
-				return errors.New("the bank does not answer")
+				return errors.New("the bank does not reply")
 			}
 			return nil
 		})
@@ -45,7 +45,7 @@ func ExampleOnce() {
 	submit("4711")
 	submit("4711")
 	// Output:
-	// not booked: the bank does not answer
+	// not booked: the bank does not reply
 	// booked
 	// was booked before
 }

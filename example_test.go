@@ -93,7 +93,7 @@ func ExampleClient_With() {
 	// true
 }
 
-// A lease can move to another process: what HandOver answers is a text.
+// A lease can move to another process: what HandOver returns is a text.
 func ExampleLease_HandOver() {
 	store := memstore.New()
 	defer store.Close()

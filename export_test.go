@@ -6,7 +6,7 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Expiring answers the same election with another expiry of its record, so that
+// Expiring returns the same election with another expiry of its record, so that
 // a test need not wait for weeks.
 func (el *Election) Expiring(d time.Duration) *Election {
 	e := *el
@@ -14,7 +14,7 @@ func (el *Election) Expiring(d time.Duration) *Election {
 	return &e
 }
 
-// Contexts answers how many contexts the lease keeps, to end them with it.
+// Contexts returns how many contexts the lease keeps, to end them with it.
 func (l *Lease) Contexts() int {
 	e := &l.t.contexts
 	e.mu.Lock()
@@ -22,7 +22,7 @@ func (l *Lease) Contexts() int {
 	return len(e.all)
 }
 
-// Renewed has the lease take over the answer to a renewal that comes by now and
+// Renewed has the lease take over the reply to a renewal that comes by now and
 // gives it ttl.
 func (l *Lease) Renewed(ttl time.Duration) {
 	cl := l.t.cl

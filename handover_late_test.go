@@ -100,7 +100,7 @@ func TestHandOverWithUpgradeUnderWay(t *testing.T) {
 	}
 }
 
-// An Enter that went without an answer arrives when the lock was handed over, or
+// An Enter that got no reply arrives when the lock was handed over, or
 // adopted, or adopted and released: nobody loses the lock by that, and it is not
 // taken for a TTL by nobody.
 func TestLateEnterAfterHandOver(t *testing.T) {

@@ -127,7 +127,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// arm answers how long to sleep.
+// arm returns how long to sleep.
 func (k *keeper) arm() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -140,7 +140,7 @@ func (k *keeper) arm() time.Duration {
 	return d
 }
 
-// take answers the claims whose date has come, or nearly: renewals that are
+// take returns the claims whose date has come, or nearly: renewals that are
 // due soon go along with those that are due.
 func (k *keeper) take(now time.Time) (due []*claim) {
 	k.mu.Lock()
@@ -186,10 +186,10 @@ type batch struct {
 }
 
 // send renews in a goroutine of its own, so that nobody's slowness delays the
-// keeper, and no answer is waited for longer than leaves time for more tries.
+// keeper, and no reply is waited for longer than leaves time for more tries.
 func (k *keeper) send(b *batch) {
 	k.core.spawn(func() {
-		ctx, cancel := context.WithTimeout(k.core.ctx, min(b.span/4, answerPatience))
+		ctx, cancel := context.WithTimeout(k.core.ctx, min(b.span/4, replyPatience))
 		defer cancel()
 		sent := time.Now()
 		slept := k.sleptBy(sent)
@@ -224,7 +224,7 @@ func (k *keeper) send(b *batch) {
 	})
 }
 
-// nextDue answers when the keeper has to look at the claim, and how much
+// nextDue returns when the keeper has to look at the claim, and how much
 // earlier it may.
 func (cl *claim) nextDue() (due time.Time, slack time.Duration) {
 	now := time.Now()
@@ -257,7 +257,7 @@ func (cl *claim) renews() bool {
 	return cl.state == waiting || !cl.plain.Load() || cl.hurried
 }
 
-// tend ends the claim's tenure if its time has come, and answers whether the
+// tend ends the claim's tenure if its time has come, and reports whether the
 // claim is to be renewed now.
 func (cl *claim) tend(now time.Time, slept time.Duration) (r driver.Ref, ok bool) {
 	if cl.state == holding {

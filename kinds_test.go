@@ -85,7 +85,7 @@ func TestOneKindPerName(t *testing.T) {
 	}
 }
 
-// Calls whose contexts end leave no goroutine behind, whether the engine answers
+// Calls whose contexts end leave no goroutine behind, whether the engine replies
 // or not, long before the client is closed.
 func TestNoGoroutinesLeft(t *testing.T) {
 	block := map[string]func(ctx context.Context, c *pawl.Client) error{
@@ -134,7 +134,7 @@ func TestNoGoroutinesLeft(t *testing.T) {
 					}
 					cancel()
 					f.Set(func() { f.Down = false })
-					time.Sleep(2 * time.Minute) // requests without an answer are repeated for a TTL
+					time.Sleep(2 * time.Minute) // requests without a reply are repeated for a TTL
 					synctest.Wait()
 					if n := runtime.NumGoroutine(); n > before+5 { // some may be about to end
 						t.Errorf("%d goroutines, %d before; engine away %s", n, before, away)

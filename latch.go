@@ -44,13 +44,13 @@ const expiry = 24 * time.Hour
 // does not say so.
 const watchful = 5 * time.Second
 
-// Latch answers the latch of that name for that many parties: 0 (it is open) to
+// Latch returns the latch of that name for that many parties: 0 (it is open) to
 // 10,000. It does no I/O.
 func (c *Client) Latch(name string, count int64) *Latch {
 	return &Latch{document[latchState]{c, "latch", name, expiry}, count}
 }
 
-// Expiring answers the same latch, kept for d after it was used last: 100 ms to
+// Expiring returns the same latch, kept for d after it was used last: 100 ms to
 // 7 days, or 0 for as long as it is not deleted. Of handles with different
 // spans the longest counts. An engine whose records cannot expire keeps it
 // until it is deleted.
@@ -97,12 +97,12 @@ func (s *latchState) has(m mark) bool {
 	return false
 }
 
-// CountDown counts the party down, and answers how many are missing then; at 0
+// CountDown counts the party down, and returns how many are missing then; at 0
 // the latch is open. The same party counts once, however often it calls, so a
 // call that failed can be repeated, by a process started anew too. An empty
 // party is a new one with each call.
 //
-// Errors: a *[WaitError] when ctx ended before the engine had answered, and
+// Errors: a *[WaitError] when ctx ended before the engine had replied, and
 // errors of the engine that trying again cannot mend: the party may be counted
 // or not. ErrMismatch: the latch has another count, or the name is used for
 // something else. ErrInvalid, ErrClosed, ErrUnsupported.
@@ -128,7 +128,7 @@ func (l *Latch) CountDown(ctx context.Context, party string) (left int64, err er
 	return p.value.left(), nil
 }
 
-// Count answers how many parties are missing; 0: the latch is open. It does not
+// Count returns how many parties are missing; 0: the latch is open. It does not
 // create the latch. Errors are those of [Latch.CountDown].
 func (l *Latch) Count(ctx context.Context) (int64, error) {
 	e, err := l.begin(ctx, "count of")
@@ -147,7 +147,7 @@ func (l *Latch) Count(ctx context.Context) (int64, error) {
 	return p.value.left(), l.check(e, p.value)
 }
 
-// Size answers for how many parties the latch was made, whatever the count of this
+// Size returns how many parties the latch was made for, whatever the count of this
 // handle: for operators. 0: there is none, or it was made open. Errors are those of
 // [Latch.CountDown], but for another count.
 func (l *Latch) Size(ctx context.Context) (int64, error) {

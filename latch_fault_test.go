@@ -15,7 +15,7 @@ import (
 )
 
 // TestLatchBehindABadNetwork lets 100 parties count down, each several times
-// until it gets an answer, over a network that loses, repeats and delays.
+// until it gets a reply, over a network that loses, repeats and delays.
 func TestLatchBehindABadNetwork(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

@@ -31,7 +31,7 @@ func count(t *testing.T, l *pawl.Latch, left int64) {
 	}
 }
 
-// in runs f in a goroutine, and answers where its error will be.
+// in runs f in a goroutine, and returns where its error will be.
 func in(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -49,7 +49,7 @@ func pending(t *testing.T, done <-chan error, what string) {
 	}
 }
 
-// settled checks that something is over at this moment, and answers its error.
+// settled checks that something is over at this moment, and returns its error.
 func settled(t *testing.T, done <-chan error, what string) error {
 	t.Helper()
 	synctest.Wait()
@@ -345,7 +345,7 @@ func TestLatchErrors(t *testing.T) {
 		defer cancelHung()
 		_, err = c.Latch("x", 7).CountDown(hung, "")
 		if !errors.As(err, &we) || we.Engine == nil {
-			t.Errorf("CountDown without an answer: %v", err)
+			t.Errorf("CountDown without a reply: %v", err)
 		}
 		f.Set(func() { f.Down = false })
 

@@ -15,7 +15,7 @@ import (
 )
 
 // lateEnter makes the first Enter of a mutex fail, and come to the store two
-// seconds later. The answer waits for that.
+// seconds later. The reply waits for that.
 func lateEnter(f *faultstore.Store, name string) *sync.WaitGroup {
 	var late sync.WaitGroup
 	first := true
@@ -111,7 +111,7 @@ func TestLateEnterOfAnEarlierID(t *testing.T) {
 	})
 }
 
-// An engine that answers Gone to every Enter is asked without a pause.
+// An engine that returns Gone to every Enter is asked without a pause.
 type goneEnter struct {
 	driver.Store
 	n atomic.Int64

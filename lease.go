@@ -105,7 +105,7 @@ func (t *tenure) deadline() time.Time {
 	}
 }
 
-// Err answers nil while the lease holds; after that ErrLost, also if it was
+// Err returns nil while the lease holds; after that ErrLost, also if it was
 // unlocked since, ErrReleased, or ErrClosed if the client was closed. It goes by
 // the clock, not by when this process was told.
 func (l *Lease) Err() error {
@@ -122,7 +122,7 @@ func (l *Lease) Err() error {
 	return t.err
 }
 
-// Lost answers a channel that is closed when the lease ends before it is
+// Lost returns a channel that is closed when the lease ends before it is
 // unlocked.
 func (l *Lease) Lost() <-chan struct{} {
 	t := l.t
@@ -138,7 +138,7 @@ func (l *Lease) Lost() <-chan struct{} {
 	return t.lost
 }
 
-// Context answers a context that ends with parent and with the lease: when it
+// Context returns a context that ends with parent and with the lease: when it
 // is lost (context.Cause is ErrLost and says why) or unlocked (ErrReleased). Its
 // Err and Done go by the clock: they say so as soon as the lease's time has passed,
 // also if the process was paused until a moment ago. Contexts derived from it
@@ -171,7 +171,7 @@ func (l *Lease) part(core *core, name string) *tenure {
 //
 // ErrLost: it has ended, or the engine knows it no longer. ErrReleased, ErrClosed:
 // it was given up. ErrInvalid: ttl is not allowed. Another error: the engine has not
-// answered within ten seconds, a TTL, or ctx; the lease lives until its Deadline.
+// replied within ten seconds, a TTL, or ctx; the lease lives until its Deadline.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl != 0 {
 		if err := driver.CheckTTL(ttl); err != nil {
@@ -197,7 +197,7 @@ func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
 	}
 	r := cl.ref()
 	co.mu.Unlock()
-	whole, cancel := co.core.answer.bound(ctx, min(r.TTL, max(0, time.Until(t.cl.until()))))
+	whole, cancel := co.core.reply.bound(ctx, min(r.TTL, max(0, time.Until(t.cl.until()))))
 	defer cancel()
 	for failures := 0; ; failures++ {
 		one, cancel := co.core.attempt(whole, failures, r.TTL/4)
@@ -225,7 +225,7 @@ func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
 	}
 }
 
-// HandOver gives the lease up without releasing it, and answers what
+// HandOver gives the lease up without releasing it, and returns what
 // [Mutex.Adopt], or that of another kind of lock, needs in the process that takes
 // it over within the TTL. The
 // lease ends here: its contexts are cancelled with cause ErrReleased. A lock
@@ -233,9 +233,9 @@ func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
 // shares its claim with others of the process, nor one whose MinHold is not over:
 // only Unlock here sees to that. After an error the lease is what it was before.
 //
-// Other errors are those of [Lease.Extend], and that the engine has not answered
+// Other errors are those of [Lease.Extend], and that the engine has not replied
 // a Downgrade or TryUpgrade of the lease yet, or has left a TryUpgrade without an
-// answer less than a TTL ago: try again, or unlock.
+// reply less than a TTL ago: try again, or unlock.
 func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 	t, co := l.t, l.t.cl.co
 	co.mu.Lock()
@@ -301,7 +301,7 @@ func (l *Lease) cannotHandOver() error {
 	case t.cl.resizing: // its token and units are not certain: it could not be adopted
 		return fmt.Errorf("hand over %q: %w", name, errUnsettled)
 	case t.cl.mayGrow(now): // and what was handed over would be another's no more
-		return fmt.Errorf("hand over %q: a TryUpgrade went without an answer, and may reach the engine within %v still: try again then, or after another TryUpgrade and Downgrade, or unlock",
+		return fmt.Errorf("hand over %q: a TryUpgrade got no reply, and may reach the engine within %v still: try again then, or after another TryUpgrade and Downgrade, or unlock",
 			name, t.cl.lateGrowth.ends.Sub(now).Round(time.Millisecond))
 	case t.cl.linger(now) > 0: // whoever adopts it may not know of that
 		return fmt.Errorf("hand over %q: %w: MinHold is over in %v only", name, ErrInvalid, t.cl.linger(now).Round(time.Millisecond))
@@ -311,13 +311,13 @@ func (l *Lease) cannotHandOver() error {
 	return nil
 }
 
-// Unlock releases the lease and answers whether it held to this moment: nil,
+// Unlock releases the lease and reports whether it held to this moment: nil,
 // or ErrLost if it had ended before (roll back, or compensate). A lease that
 // was unlocked before is ErrReleased, one of a closed client ErrClosed;
 // unlocking twice does no harm.
 //
 // It works under a cancelled context too. While the engine cannot be reached
-// it waits for about two seconds at the most, answers nil if the lease was
+// it waits for about two seconds at the most, returns nil if the lease was
 // still good, and goes on trying in the background until the claim has run
 // out.
 func (l *Lease) Unlock(ctx context.Context) error {
@@ -397,7 +397,7 @@ func (t *tenure) over(now time.Time, slept time.Duration) error {
 	return t.lostErr(why)
 }
 
-// reenter answers one more lease of the tenure, if it holds that many units and
+// reenter returns one more lease of the tenure, if it holds that many units and
 // it is allowed; ErrDeadlock if it holds, but that may not be; or nothing.
 func (t *tenure) reenter(units int64, allowed bool) (*Lease, error) {
 	t.cl.co.mu.Lock()

@@ -34,7 +34,7 @@ func TestRenewalKeepsTheLock(t *testing.T) {
 	})
 }
 
-// TestToldBeforeOthersHold: the engine stops answering. The lease ends by the
+// TestToldBeforeOthersHold: the engine stops replying. The lease ends by the
 // holder's clock before the store may grant the name to another.
 func TestToldBeforeOthersHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestToldBeforeOthersHold(t *testing.T) {
 		}
 		err := context.Cause(ctx)
 		want(t, err, pawl.ErrLost)
-		want(t, err, context.DeadlineExceeded) // what the engine did not answer to
+		want(t, err, context.DeadlineExceeded) // what the engine did not reply to
 		select {
 		case <-l.Lost():
 		default:
@@ -475,8 +475,8 @@ func (c *counting) Renew(ctx context.Context, rs []driver.Ref, report func(int, 
 	c.Store.Renew(ctx, rs, report)
 }
 
-// Lock answers a lease that is over.
-func TestLockAnswersExpired(t *testing.T) {
+// Lock returns a lease that is over.
+func TestLockReturnsExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, &pawl.Options{TTL: 5 * time.Second})
@@ -491,7 +491,7 @@ func TestLockAnswersExpired(t *testing.T) {
 		l, err := c.Mutex("x").Lock(t.Context())
 		if err == nil {
 			if d := time.Until(l.Deadline()); d <= 0 {
-				t.Errorf("Lock answered a lease whose deadline was %v ago", -d)
+				t.Errorf("Lock returned a lease whose deadline was %v ago", -d)
 			}
 			l.Unlock(t.Context())
 		}

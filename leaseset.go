@@ -85,7 +85,7 @@ func (t *tenure) complete(opts *Options, now time.Time, waited bool) {
 }
 
 // abandon gives up what was gathered, because of err or since a part was lost,
-// and answers why.
+// and returns why.
 func (s *LeaseSet) abandon(ctx context.Context, err error) error {
 	s.mu.Lock()
 	lost := s.err
@@ -111,7 +111,7 @@ func letGo(ls []*Lease) {
 	_ = each(ls, func(l *Lease) error { return l.Unlock(context.Background()) })
 }
 
-// each runs f for all leases, many at a time, and answers the first error in the
+// each runs f for all leases, many at a time, and returns the first error in the
 // order of names.
 func each(ls []*Lease, f func(*Lease) error) error {
 	if len(ls) == 1 {
@@ -213,7 +213,7 @@ func (s *LeaseSet) Deadline() time.Time {
 	return first
 }
 
-// Err answers nil while all locks are held; after that what ended the lease, as
+// Err returns nil while all locks are held; after that what ended the lease, as
 // [Lease.Err] does.
 func (s *LeaseSet) Err() error {
 	if s.over(time.Now()) == nil {
@@ -239,18 +239,18 @@ func (s *LeaseSet) releasedErr() error {
 	return fmt.Errorf("lock all of %q: %w", s.Names(), ErrReleased)
 }
 
-// Lost answers a channel that is closed when one of the locks ends before the set
+// Lost returns a channel that is closed when one of the locks ends before the set
 // is unlocked.
 func (s *LeaseSet) Lost() <-chan struct{} {
 	s.Err()
 	return s.lost
 }
 
-// Wanted answers a channel that is closed when somebody waits for one of the
+// Wanted returns a channel that is closed when somebody waits for one of the
 // names, or has asked for it; see [Lease.Wanted].
 func (s *LeaseSet) Wanted() <-chan struct{} { return s.wanted }
 
-// Context answers a context that ends with parent, when one of the locks is lost
+// Context returns a context that ends with parent, when one of the locks is lost
 // (context.Cause is ErrLost, names it and says why), or when the set is unlocked
 // (ErrReleased). It belongs to each of the locks, as that of [Lease.Context] does
 // to one.
@@ -290,7 +290,7 @@ func (s *LeaseSet) Extend(ctx context.Context, ttl time.Duration) error {
 	return each(s.members, func(l *Lease) error { return l.Extend(ctx, ttl) })
 }
 
-// Unlock releases all locks and answers whether all of them were held to this
+// Unlock releases all locks and reports whether all of them were held to this
 // moment, as [Lease.Unlock] does: nil, ErrLost, ErrReleased or ErrClosed.
 func (s *LeaseSet) Unlock(ctx context.Context) error {
 	s.expire()

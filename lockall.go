@@ -153,7 +153,7 @@ func (g *gathering) wait() error {
 			}
 			n = busy
 		}
-		// That one is waited for; or the engine, if it did not answer.
+		// That one is waited for; or the engine, if it did not reply.
 		if left := g.left(); len(left) > 0 {
 			g.waited = true
 			if err := g.enter(left[0], false); err != nil {
@@ -221,7 +221,7 @@ func (g *gathering) enterAll(keys []cohortKey) (busy int, err error) {
 		for i, e := range entries {
 			claims[i] = e.cl.request(true)
 		}
-		bound := core.answer.bound
+		bound := core.reply.bound
 		if !g.trying {
 			bound = func(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 				return core.attempt(ctx, g.failures, most)
@@ -275,7 +275,7 @@ func (g *gathering) enlist(keys []cohortKey) (entries []entry, err error) {
 }
 
 // collect takes the locks into the set, if all of them were granted, and else
-// answers the first that was not because somebody is in the way.
+// returns the first that was not because somebody is in the way.
 func (g *gathering) collect(entries []entry) (busy int, err error) {
 	var leases []*Lease
 	var left []<-chan struct{}

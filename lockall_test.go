@@ -413,7 +413,7 @@ func TestLockAllLostReply(t *testing.T) {
 		_, err = c.LockAll(ctx, names...)
 		want(t, err, context.DeadlineExceeded)
 		if w, ok := errors.AsType[*pawl.WaitError](err); !ok || w.Engine == nil {
-			t.Errorf("the error is %v, want that the engine did not answer", err)
+			t.Errorf("the error is %v, want that the engine did not reply", err)
 		}
 		if d := time.Since(began); d > 2*time.Second {
 			t.Errorf("it took %v", d)

@@ -27,7 +27,7 @@ func (e *events) observe(ev pawl.Event) {
 	e.seen = append(e.seen, ev)
 }
 
-// take answers what was seen since the last call.
+// take returns what was seen since the last call.
 func (e *events) take() []pawl.Event {
 	synctest.Wait()
 	e.mu.Lock()

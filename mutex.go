@@ -19,7 +19,7 @@ type Mutex struct {
 	name   string
 }
 
-// Mutex answers the mutex of that name: 1 to 512 bytes of UTF-8 without
+// Mutex returns the mutex of that name: 1 to 512 bytes of UTF-8 without
 // control characters and braces. It does no I/O.
 func (c *Client) Mutex(name string) *Mutex { return &Mutex{c, name} }
 
@@ -44,7 +44,7 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.lock(ctx, f
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.lock(ctx, true) }
 
 // Do runs f while it holds the mutex, with the context of the lease, and
-// releases it, also if f panics. It answers f's error, and ErrLost if f was not
+// releases it, also if f panics. It returns f's error, and ErrLost if f was not
 // protected to its end: an error can match both.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	lease, err := m.Lock(ctx)
@@ -76,7 +76,7 @@ func (l *Lease) do(ctx context.Context, f func(ctx context.Context) error) (err 
 // is a *[HeldError], which matches ErrHeld and says who: of two adopters one gets
 // it. ErrLimit: the name is in use with another kind of lock. ErrInvalid: claim is
 // none of such a lock, or this client has adopted it already. An engine that does
-// not answer is another error, after ten seconds at the most; trying again does no
+// not reply is another error, after ten seconds at the most; trying again does no
 // harm, with this client: to another one it may be adopted already.
 func (m *Mutex) Adopt(ctx context.Context, claim string) (*Lease, error) {
 	key, err := m.client.key(ctx, driver.KindMutex, m.name, 1, 1)
@@ -158,7 +158,7 @@ func (c *core) takeAlone(ctx context.Context, key cohortKey, opts *Options, try 
 	return c.take(ctx, key, opts, try)
 }
 
-// acquire makes a lease of what get answers for the key's cohort.
+// acquire makes a lease of what get returns for the key's cohort.
 func (c *core) acquire(key cohortKey, opts *Options, get func(*cohort) (*tenure, error)) (*Lease, error) {
 	c.start()
 	co, err := c.cohort(key)

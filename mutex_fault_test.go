@@ -42,7 +42,7 @@ func TestGivingUpWhileCutOff(t *testing.T) {
 		defer cancel()
 		_, err := c.Mutex("x").Lock(ctx)
 		want(t, err, context.DeadlineExceeded)
-		if !strings.Contains(err.Error(), "no answer") {
+		if !strings.Contains(err.Error(), "no reply") {
 			t.Errorf("%v: reads as if the lock was busy", err)
 		}
 		late.Wait()
@@ -208,7 +208,7 @@ func TestEngineDiesUnderAWaiter(t *testing.T) {
 				start := time.Now()
 				_, err := c.Mutex("x").Lock(context.Background())
 				if err == nil || !strings.Contains(err.Error(), "gave up after 3 attempts") {
-					t.Errorf("Lock answers %v", err)
+					t.Errorf("Lock returns %v", err)
 				}
 				if d := time.Since(start); d > time.Minute {
 					t.Errorf("after %v", d)

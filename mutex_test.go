@@ -46,7 +46,7 @@ func unlock(t *testing.T, l *pawl.Lease) {
 	}
 }
 
-// claims answers how many claims the store has under the name.
+// claims returns how many claims the store has under the name.
 func claims(t *testing.T, s driver.Store, name string) int {
 	t.Helper()
 	q, err := s.Inspect(context.Background(), name)

@@ -20,7 +20,7 @@ type EventKind uint8
 const (
 	// Waiting: the claim stands in the engine's queue. Ahead and Blocker say
 	// where and behind whom; told again when Ahead changes, and when the engine
-	// answers again after Retrying. With Local it waits for others of this
+	// replies again after Retrying. With Local it waits for others of this
 	// process first, and Ahead counts those.
 	Waiting EventKind = iota
 	// Acquired: a lease was granted, after Waited.
@@ -35,7 +35,7 @@ const (
 	Retrying
 	// Removed: a call of Release took the name from its holders, who hear of it
 	// as Lost. Removed says who they were, By who called. With Err the engine did
-	// not answer, and may have removed them or not.
+	// not reply, and may have removed them or not.
 	Removed
 	// GaveUp: a call that was to take a lock ended without it, after Waited: its
 	// context ended, somebody was in the way of one that only tries (Blocker), or

@@ -22,8 +22,8 @@ import (
 //
 // What decides is the record: it is written when a run begins, and changed when
 // it has succeeded only if no other run has begun since. So one run per period
-// at the most is answered with nil, whatever the network or a pause does. What a
-// run that is answered with ErrLost has done nevertheless is the caller's to
+// at the most returns nil, whatever the network or a pause does. What a
+// run that returns ErrLost has done nevertheless is the caller's to
 // undo, or to refuse by the token ([LeaseFrom]).
 //
 // The period begins when the run has succeeded, and is that of who ran it. A run
@@ -35,7 +35,7 @@ type Once struct {
 	period time.Duration
 }
 
-// Once answers what is done once per key and period, which is 100 ms to 7 days.
+// Once returns a handle of that key and period, which is 100 ms to 7 days.
 // It does no I/O.
 func (c *Client) Once(key string, period time.Duration) *Once { return &Once{c, key, period} }
 
@@ -55,7 +55,7 @@ func (o *Once) Key() string { return o.key }
 // roll back or compensate. If f had one, the
 // error matches that too, and says that others may have begun meanwhile.
 //
-// ErrUnknown: f succeeded, but the engine did not answer whether that is on
+// ErrUnknown: f succeeded, but the engine did not tell whether that is on
 // record. Either ErrDone is what others will get, or they will run it. Do goes
 // on asking until ctx ends, or the client is closed, and ten seconds longer.
 //
@@ -66,7 +66,7 @@ func (o *Once) Do(ctx context.Context, f func(ctx context.Context) error) error 
 	return o.do(ctx, f, false)
 }
 
-// TryDo is Do, but does not wait: while another runs it, it answers a
+// TryDo is Do, but does not wait: while another runs it, it returns a
 // *[HeldError], which matches ErrHeld and says who that is. Whether it will have
 // been done is not known then. An engine that cannot be reached is another
 // error, after ten seconds at the most.
@@ -133,7 +133,7 @@ func (o *Once) do(ctx context.Context, f func(ctx context.Context) error, try bo
 	return nil
 }
 
-// look answers what is on record, or ErrDone.
+// look returns what is on record, or ErrDone.
 func (c *onceCall) look(ctx context.Context) (p page[onceRun], err error) {
 	if !c.try {
 		within, cancel := c.client.core.within(ctx)
@@ -148,7 +148,7 @@ func (c *onceCall) look(ctx context.Context) (p page[onceRun], err error) {
 	return p, err
 }
 
-// done answers ErrDone if the page says so.
+// done returns ErrDone if the page says so.
 func (c *onceCall) done(p page[onceRun]) error {
 	if p.value == nil || !p.value.Done {
 		return nil
@@ -157,7 +157,7 @@ func (c *onceCall) done(p page[onceRun]) error {
 	return fmt.Errorf("%s: %w by %s, for another %v", c.what, ErrDone, by, p.ttl.Round(time.Millisecond))
 }
 
-// guarded runs f under the lease, and unlocks it. It answers whether to begin
+// guarded runs f under the lease, and unlocks it. It reports whether to begin
 // again, for the lease was lost before the run had begun.
 func (c *onceCall) guarded(ctx context.Context, p page[onceRun], lease *Lease, f func(ctx context.Context) error) (again bool, err error) {
 	defer lease.Unlock(ctx) // the record decides, not whether the lease held to the end
@@ -222,7 +222,7 @@ func (c *onceCall) start(ctx context.Context, p page[onceRun], lease *Lease) err
 func (c *onceCall) finish(ctx context.Context, lease *Lease) error {
 	ctx, stop := c.client.core.within(ctx)
 	defer stop()
-	ctx, cancel := outlast(ctx, answerPatience)
+	ctx, cancel := outlast(ctx, replyPatience)
 	defer cancel()
 	success := c.run
 	success.Done = true
@@ -263,7 +263,7 @@ func (c *onceCall) forget(ctx context.Context) {
 }
 
 // write puts a run on record, or takes it from there, if the record has that
-// version. After ErrConflict the answer is what is there.
+// version. After ErrConflict the result is what is there.
 func (c *onceCall) write(ctx context.Context, version int64, run *onceRun, ttl time.Duration) (p page[onceRun], err error) {
 	r := driver.Record{Name: c.name, Version: version, TTL: ttl}
 	if run != nil {
@@ -286,7 +286,7 @@ func (c *onceCall) write(ctx context.Context, version int64, run *onceRun, ttl t
 	return p, err
 }
 
-// outlast answers a context that ends d later than ctx.
+// outlast returns a context that ends d later than ctx.
 func outlast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -53,8 +53,8 @@ func TestOnceLostMessages(t *testing.T) {
 	}
 }
 
-// stranded runs it on a client that loses the engine meanwhile, and answers
-// what Do answers. restore is called when the run ends.
+// stranded runs it on a client that loses the engine meanwhile, and returns
+// what Do returns. restore is called when the run ends.
 func stranded(t *testing.T, f *faultstore.Store, c *pawl.Client, for_ time.Duration, restore bool) chan error {
 	ended := make(chan error, 1)
 	go func() {

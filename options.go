@@ -22,13 +22,13 @@ type Options struct {
 	// It also bounds how long an outage of the engine a holder survives. Leases
 	// are renewed every TTL/3, and last for 0.99 TTL - 2 ms. After a failure a
 	// renewal is sent again after TTL/30, or 1 s if that is less; one that goes
-	// without an answer is given up after TTL/4, or 10 s. So for certain a holder
+	// without a reply is given up after TTL/4, or 10 s. So for certain a holder
 	// survives
 	//
 	//	0.99 TTL - 2 ms - TTL/3 - TTL/30         if requests fail at once: 9.3 s of 15 s
 	//	0.99 TTL - 2 ms - TTL/3 - TTL/30 - TTL/4 if they go unanswered: 5.5 s of 15 s
 	//
-	// less the time that the engine needs for an answer.
+	// less the time that the engine needs for a reply.
 	TTL time.Duration
 
 	// NoRenewal makes plain leases, which end TTL after their grant unless

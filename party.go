@@ -17,7 +17,7 @@ import (
 // live is seen from their claims, which their clients renew: a party that is
 // counted in the record and has no claim is dead, for it enters the claim first
 // and leaves it last. Claims that vanish because the engine has lost its data
-// look the same, and to break the barrier is the safe answer to that too.
+// look the same, and to break the barrier is right then too.
 type party struct {
 	b      *Barrier
 	effort *effort
@@ -237,7 +237,7 @@ func (p *party) bury(ctx context.Context, pg page[barrierState], why string) (pa
 }
 
 // leave ends the waiting with err, and breaks the barrier for the others; unless
-// it turns out that they had all come: then the answer is nil.
+// it turns out that they had all come: then the result is nil.
 func (p *party) leave(ctx context.Context, err error) error {
 	lost := p.lease.Err()
 	switch {
@@ -265,7 +265,7 @@ func (p *party) leave(ctx context.Context, err error) error {
 }
 
 // ruin breaks this party's generation unless it is over. It does so under a
-// context that has ended, too, for a moment: if the engine does not answer, the
+// context that has ended, too, for a moment: if the engine does not reply, the
 // others will miss the claim.
 func (p *party) ruin(ctx context.Context, why string) (page[barrierState], error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockPatience)

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// attempt bounds a request that is sent again if it is not answered, and that was
+// attempt bounds a request that is sent again if it gets no reply, and that was
 // sent in vain so many times: at first it is not waited for long, for it or its
 // reply may be lost, then twice as long each time, for the engine may be slow.
 func (c *core) attempt(ctx context.Context, failures int, most time.Duration) (context.Context, context.CancelFunc) {
 	if failures == 0 {
 		return c.request.bound(ctx, most)
 	}
-	return context.WithTimeout(ctx, min(most, requestPatience<<min(failures, 8), answerPatience))
+	return context.WithTimeout(ctx, min(most, requestPatience<<min(failures, 8), replyPatience))
 }
 
 // patience bounds calls to the store. Calls that begin at about the same time
@@ -30,7 +30,7 @@ type term struct {
 	cancel context.CancelFunc // not called: it ends by its deadline
 }
 
-// bound answers ctx, made to end after most or p.d, whichever is less, or up to
+// bound returns ctx, made to end after most or p.d, whichever is less, or up to
 // a quarter later. A deadline of ctx, which ends the waiting of a caller,
 // does not stand in for that.
 func (p *patience) bound(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {

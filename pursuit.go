@@ -68,7 +68,7 @@ func (cl *claim) run(ctx context.Context, pause time.Duration) {
 		}
 		co.mu.Lock()
 		if trouble := cl.trouble; trouble != nil {
-			// The engine does not answer to renewals: Wait, which is woken by
+			// The engine does not reply to renewals: Wait, which is woken by
 			// messages, may not even notice.
 			cl.trouble = nil
 			if state == waiting && st.State != driver.Holding {
@@ -80,8 +80,8 @@ func (cl *claim) run(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// take takes over what the store answered to Enter or Wait while the claim was
-// in that state and had that id, and answers how long to wait before the next
+// take takes over what the store replied to Enter or Wait while the claim was
+// in that state and had that id, and returns how long to wait before the next
 // request.
 func (cl *claim) take(state claimState, id string, sent time.Time, slept time.Duration, st driver.Status, err error) (pause time.Duration) {
 	co := cl.co
@@ -140,9 +140,9 @@ func (cl *claim) queued(st driver.Status) {
 // asBackoffSays is a pause that those who wait decide on.
 const asBackoffSays time.Duration = -1
 
-// stumble deals with an error of the engine, and answers how long to wait before
+// stumble deals with an error of the engine, and returns how long to wait before
 // the next attempt. Who only tries gets the error, unless the request just went
-// without an answer.
+// without a reply.
 func (cl *claim) stumble(err error) (pause time.Duration) {
 	co := cl.co
 	if driver.IsPermanent(err) {
@@ -162,7 +162,7 @@ func (cl *claim) stumble(err error) (pause time.Duration) {
 		}
 		w.failures++
 		switch {
-		case w.try && (w.single || !cl.silent || now.Sub(w.asked) >= answerPatience):
+		case w.try && (w.single || !cl.silent || now.Sub(w.asked) >= replyPatience):
 			co.serve(w, nil, fmt.Errorf("lock %q: %w", co.key.name, err))
 			continue
 		case !w.try:
@@ -185,7 +185,7 @@ func (co *cohort) consult(w *waiter, attempt int, err error) {
 		defer co.mu.Unlock()
 		w.asking = false
 		switch {
-		case w.at == nil || w.failures != attempt: // it was served, or the engine has answered since
+		case w.at == nil || w.failures != attempt: // it was served, or the engine has replied since
 		case again:
 			w.retry = time.Now().Add(pause)
 		default:
@@ -268,7 +268,7 @@ func (cl *claim) startOver() {
 	cl.rouse()
 }
 
-// renewed takes over the answer to a renewal that was sent at that time.
+// renewed takes over the reply to a renewal that was sent at that time.
 func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, err error) {
 	co := cl.co
 	if cl.state != waiting && cl.state != holding {
@@ -310,7 +310,7 @@ func (cl *claim) renewed(sent time.Time, slept time.Duration, st driver.Status, 
 	}
 	switch {
 	case cl.state == holding:
-		// An answer may be older than a notice: it does not take that back.
+		// A reply may be older than a notice: it does not take that back.
 		if st.Behind > 0 {
 			cl.rivalled()
 		}
@@ -336,7 +336,7 @@ func (cl *claim) checkExpired(now time.Time, slept time.Duration) {
 }
 
 // ranOut ends a claim that holds, with all its tenures, if its time has passed,
-// and answers whether it had.
+// and reports whether it had.
 func (cl *claim) ranOut(now time.Time, slept time.Duration) bool {
 	why := cl.expired(now, slept)
 	if why != nil {

@@ -17,7 +17,7 @@ import (
 // renewals.
 type remote struct {
 	driver.Store
-	recheck     func(time.Time) time.Time // what Renew answers instead of the store's
+	recheck     func(time.Time) time.Time // what Renew returns instead of the store's
 	calls, refs atomic.Int64
 }
 
@@ -39,7 +39,7 @@ func (r *remote) Renew(ctx context.Context, rs []driver.Ref, report func(int, dr
 }
 
 // queueUp makes n claims of a minute wait, those of one client, while done is
-// open, and answers when all stand in the queue.
+// open, and returns when all stand in the queue.
 func queueUp(t *testing.T, c *pawl.Client, n int) (leave func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup

@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/memstore"
 )
 
-// swallowing is a store that does not answer some requests.
+// swallowing is a store that does not reply to some requests.
 type swallowing struct {
 	*memstore.Store
 	enters, renews, loads atomic.Int64 // still to be swallowed
@@ -62,7 +62,7 @@ func (s *swallowing) Load(ctx context.Context, name string) (driver.Record, erro
 	return s.Store.Load(ctx, name)
 }
 
-// TestSwallowedRequest: one request is never answered. It is sent again long
+// TestSwallowedRequest: one request never gets a reply. It is sent again long
 // before the caller's patience ends.
 func TestSwallowedRequest(t *testing.T) {
 	for name, f := range map[string]func(context.Context, *pawl.Client) error{
@@ -104,7 +104,7 @@ func TestSwallowedRequest(t *testing.T) {
 	}
 }
 
-// TestExtendEndsWithTheLease: the engine answers nothing. Extend does not wait
+// TestExtendEndsWithTheLease: the engine does not reply. Extend does not wait
 // longer than the lease lasts, whatever its context allows.
 func TestExtendEndsWithTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestExtendEndsWithTheLease(t *testing.T) {
 	})
 }
 
-// distant is a store that needs that long for an answer.
+// distant is a store that needs that long for a reply.
 type distant struct {
 	driver.Store
 	delay time.Duration
@@ -137,7 +137,7 @@ func (d *distant) Enter(ctx context.Context, c driver.Claim) (driver.Status, err
 	}
 }
 
-// TestSlowEngine: each answer takes longer than a request is waited for at first.
+// TestSlowEngine: each reply takes longer than a request is waited for at first.
 func TestSlowEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, &distant{memstore.New(), 5 * time.Second}, nil)

@@ -17,7 +17,7 @@ import (
 // ErrInvalid: the lease is none of an RWMutex, was re-entered (the other leases
 // count on being alone), or has been given to another process ([Lease.Claim],
 // [RWMutex.Adopt]). ErrLost, ErrReleased, ErrClosed: the lease is over. Any
-// other error: the engine has not answered within ten seconds, a TTL, or ctx.
+// other error: the engine has not replied within ten seconds, a TTL, or ctx.
 // The lease is a reader's all the same; other readers may have to wait until
 // the engine has heard of it, which is seen to in the background.
 func (l *Lease) Downgrade(ctx context.Context) error {
@@ -52,7 +52,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	case driver.IsPermanent(err) && !unsure:
 		cl.units, cl.spare, cl.resizing = units, spare, false
 	default:
-		err = answered(st, err)
+		err = refusal(st, err)
 		cl.shrink()
 	}
 	return fmt.Errorf("downgrade %q: %w", co.key.name, err)
@@ -60,7 +60,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 
 // TryUpgrade makes a reader's lease of an [RWMutex] a writer's, if it is the
 // only one that holds the lock, in all processes; writers who wait are passed.
-// It gets a new token, which [Lease.Token] answers from then on. A writer's
+// It gets a new token, which [Lease.Token] returns from then on. A writer's
 // lease is left as it is.
 //
 // It does not wait for other readers: two who did would wait for each other. If
@@ -71,7 +71,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 //
 // Other errors: ErrInvalid: the lease is none of an RWMutex, or has been given
 // to another process. ErrLost, ErrReleased, ErrClosed: the lease is over. Any
-// other: the engine has not answered within ten seconds, a TTL, or ctx. It may
+// other: the engine has not replied within ten seconds, a TTL, or ctx. It may
 // take the lease for a writer's then, and keep other readers waiting, until it
 // has heard that it is not, which is seen to in the background.
 func (l *Lease) TryUpgrade(ctx context.Context) error {
@@ -111,7 +111,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) error {
 	case driver.IsPermanent(err) && !unsure:
 		cl.resizing = false
 	default:
-		err = answered(st, err)
+		err = refusal(st, err)
 		cl.shrink()
 	}
 	return fmt.Errorf("upgrade %q: %w", co.key.name, err)
@@ -119,13 +119,13 @@ func (l *Lease) TryUpgrade(ctx context.Context) error {
 
 var (
 	errGone      = errors.New("the engine no longer knows the claim")
-	errUnsettled = errors.New("the engine has not answered the change before this yet")
+	errUnsettled = errors.New("the engine has not replied to the change before this yet")
 )
 
-// answered is why a change of units came to nothing.
-func answered(st driver.Status, err error) error {
+// refusal is why a change of units came to nothing.
+func refusal(st driver.Status, err error) error {
 	if err == nil {
-		err = fmt.Errorf("the engine answers that the claim is %v, token %d", st.State, st.Token)
+		err = fmt.Errorf("the engine says that the claim is %v, token %d", st.State, st.Token)
 	}
 	return err
 }
@@ -150,9 +150,9 @@ func (l *Lease) resizable() error {
 	return nil
 }
 
-// resize asks the store to give the claim that many units, until it answers, for
-// as long as an answer is waited for, or ctx lives, or the claim holds. st is
-// what it answered, to a request that spoke of the token used: a request whose
+// resize asks the store to give the claim that many units, until it replies, for
+// as long as a reply is waited for, or ctx lives, or the claim holds. st is
+// what it replied, to a request that spoke of the token used: a request whose
 // token the claim has outgrown changes nothing, so none that comes late undoes
 // what was agreed after it. unsure says that requests went unanswered before. The
 // cohort's mutex is released meanwhile, and the claim marked as resizing.
@@ -163,12 +163,12 @@ func (cl *claim) resize(ctx context.Context, units int64) (used int64, st driver
 	cl.resizing = true
 	co.plan()
 	co.mu.Unlock()
-	ctx, cancel := co.core.answer.bound(ctx, ttl) // it may be the user's: no mutex is held
+	ctx, cancel := co.core.reply.bound(ctx, ttl) // it may be the user's: no mutex is held
 	pause := 10 * time.Millisecond
 	for attempt := 1; ; attempt++ {
-		try, answered := co.core.unlock.bound(ctx, ttl/4)
+		try, done := co.core.unlock.bound(ctx, ttl/4)
 		st, err = co.core.store.Resize(try, r, units)
-		answered()
+		done()
 		again := err != nil && !driver.IsPermanent(err)
 		if again && !sleep(ctx, pause) {
 			again, err = false, fmt.Errorf("%w: %w", context.Cause(ctx), err)
@@ -214,7 +214,7 @@ func (cl *claim) shrink() {
 	})
 }
 
-// growth is a request of TryUpgrade that went without an answer, and may be
+// growth is a request of TryUpgrade that got no reply, and may be
 // carried out later.
 type growth struct {
 	used int64 // the token it speaks of

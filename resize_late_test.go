@@ -46,7 +46,7 @@ func (s *late) deliver(t *testing.T) {
 	}
 }
 
-// Old requests arrive when others have been answered since: what was agreed last
+// Old requests arrive when others have had their replies since: what was agreed last
 // stays.
 func TestLateResize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestLateResize(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := l.TryUpgrade(ctx); err == nil {
-			t.Fatal("upgraded without an answer")
+			t.Fatal("upgraded without a reply")
 		}
 		store.mu.Lock()
 		upgrades := store.again
@@ -109,7 +109,7 @@ func TestLateResize(t *testing.T) {
 	})
 }
 
-// Resize answers what it never should.
+// Resize returns what it never should.
 type oddResize struct {
 	driver.Store
 	driver.Status
@@ -119,7 +119,7 @@ func (s oddResize) Resize(context.Context, driver.Ref, int64) (driver.Status, er
 	return s.Status, nil
 }
 
-// The error of such an answer was "%!w(<nil>)".
+// The error of such a reply was "%!w(<nil>)".
 func TestOddResize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, st := range []driver.Status{{State: driver.Waiting}, {State: driver.Holding, Token: 1 << 62}} {
@@ -129,7 +129,7 @@ func TestOddResize(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := l.Downgrade(t.Context()); err == nil || !strings.Contains(err.Error(), st.State.String()) {
-				t.Errorf("downgrade, answered with %+v: %v", st, err)
+				t.Errorf("downgrade, told %+v: %v", st, err)
 			}
 			l.Unlock(t.Context())
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/memstore"
 )
 
-// units answers how many units of the name the claim has that holds it, alone.
+// units returns how many units of the name the claim has that holds it, alone.
 func units(t *testing.T, s driver.Store, name string) int64 {
 	t.Helper()
 	q, err := s.Inspect(context.Background(), name)
@@ -293,8 +293,8 @@ func TestResizeReplyLost(t *testing.T) {
 	})
 }
 
-// The engine has made a reader a writer, and does not answer: the reader is told
-// that it is none, and others may read once the engine answers again.
+// The engine has made a reader a writer, and does not reply: the reader is told
+// that it is none, and others may read once the engine replies again.
 func TestUpgradeUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
@@ -388,7 +388,7 @@ func TestDowngradeUnanswered(t *testing.T) {
 	})
 }
 
-// What the engine answers may be that the lease is over.
+// What the engine replies may be that the lease is over.
 func TestResizeOfALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mute{memstore.New()}

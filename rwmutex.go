@@ -42,7 +42,7 @@ const readers = driver.MaxLimit
 // readerMark ends the Lease.Claim of a reader.
 const readerMark = ".r"
 
-// RWMutex answers the read-write lock of that name: 1 to 512 bytes of UTF-8
+// RWMutex returns the read-write lock of that name: 1 to 512 bytes of UTF-8
 // without control characters and braces. It does no I/O.
 func (c *Client) RWMutex(name string) *RWMutex { return &RWMutex{c, name} }
 

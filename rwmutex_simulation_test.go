@@ -86,7 +86,7 @@ func (w *rwWitness) upgrade(ctx context.Context, l *pawl.Lease) {
 }
 
 // downgrade makes l a reader's for the witness first: others may hold before
-// the answer is here.
+// the reply is here.
 func (w *rwWitness) downgrade(ctx context.Context, l *pawl.Lease) {
 	w.mu.Lock()
 	if w.writer == l {
@@ -95,7 +95,7 @@ func (w *rwWitness) downgrade(ctx context.Context, l *pawl.Lease) {
 		w.changes++
 	}
 	w.mu.Unlock()
-	l.Downgrade(ctx) // whatever it answers, it is a reader's then
+	l.Downgrade(ctx) // whatever it returns, it is a reader's then
 }
 
 func (w *rwWitness) released(l *pawl.Lease) {

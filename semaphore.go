@@ -12,7 +12,7 @@ import (
 // Semaphore has a number of permits, its limit, which leases hold between them.
 // Like a Mutex it is a name and options only. All who use a name declare the
 // same limit: the engine keeps it with the queue for as long as anybody holds or
-// waits, and answers ErrLimit to others.
+// waits, and returns ErrLimit to others.
 //
 // It is fair, over all processes: who asks for many permits is not starved by
 // those who ask for few, for they wait behind it. [Options].Overtake lets a
@@ -34,7 +34,7 @@ type Semaphore struct {
 // Barrier: a semaphore must not pass for one of them.
 const maxPermits = driver.MaxLimit / 2
 
-// Semaphore answers the semaphore of that name with that many permits, up to
+// Semaphore returns the semaphore of that name with that many permits, up to
 // 2^30. It does no I/O.
 func (c *Client) Semaphore(name string, limit int64) *Semaphore { return &Semaphore{c, name, limit} }
 
@@ -135,7 +135,7 @@ func (s *Semaphore) SetLimit(ctx context.Context, limit int64) error {
 	if err != nil {
 		return fmt.Errorf("set limit of %q: %w", s.name, err)
 	}
-	ctx, cancel := s.client.core.answer.bound(ctx, answerPatience)
+	ctx, cancel := s.client.core.reply.bound(ctx, replyPatience)
 	defer cancel()
 	if err := s.client.core.store.SetLimit(ctx, s.name, driver.KindSemaphore, s.limit, limit); err != nil {
 		return fmt.Errorf("set limit of %q from %d to %d: %w", s.name, s.limit, limit, err)

@@ -25,7 +25,7 @@ func acquire(t *testing.T, s *pawl.Semaphore, n int64) *pawl.Lease {
 	return l
 }
 
-// queued acquires in the background, and answers once it has its place.
+// queued acquires in the background, and returns once it has its place.
 func queued(t *testing.T, s *pawl.Semaphore, n int64) chan *pawl.Lease {
 	t.Helper()
 	got := make(chan *pawl.Lease, 1)

@@ -28,7 +28,7 @@ func (cl *claim) open() bool {
 		(!cl.wanted || k.overtake) && !cl.shown && cl.ttl == k.ttl
 }
 
-// admit lets the readers who wait join those of the present claim, and answers
+// admit lets the readers who wait join those of the present claim, and reports
 // whether it did.
 func (co *cohort) admit() bool {
 	cl := co.claim
@@ -152,7 +152,7 @@ func (co *cohort) rivalled() {
 		case cl.state == holding:
 			cl.rivalled()
 		case cl.state == entering:
-			cl.wanted = true // the answer may be from before
+			cl.wanted = true // the reply may be from before
 		}
 	}
 	co.plan()

@@ -352,9 +352,9 @@ func TestReadersNotJoined(t *testing.T) {
 	})
 }
 
-// A reader's claim is granted, but the answer is slow, and a writer of the same
+// A reader's claim is granted, but the reply is slow, and a writer of the same
 // process waits by the time it is here: nobody joins the reader.
-func TestWriterBeforeTheReadersAnswer(t *testing.T) {
+func TestWriterBeforeTheReadersReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: mute{memstore.New()}}
 		c := newClient(t, f, nil)

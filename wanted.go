@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Wanted answers a channel that is closed when somebody waits for what the lease
+// Wanted returns a channel that is closed when somebody waits for what the lease
 // holds, in this process or another, or has asked for it with [Client.Ask]: a
 // holder that works in steps looks at it between two of them, and gives way. It
 // is closed from the start if that is so already.
@@ -55,7 +55,7 @@ func (c *Client) Ask(ctx context.Context, name string) error {
 	if err := c.usable("ask for", name); err != nil {
 		return err
 	}
-	ctx, cancel := c.core.answer.bound(ctx, answerPatience)
+	ctx, cancel := c.core.reply.bound(ctx, replyPatience)
 	defer cancel()
 	if err := c.core.store.Ask(ctx, name); err != nil {
 		return fmt.Errorf("ask for %q: %w", name, err)

@@ -12,7 +12,7 @@ type engine struct {
 	base  string
 	peers []peer
 	ring  bool // there is the scenario's ring
-	// start starts a server that keeps its data in dir, and answers how peers
+	// start starts a server that keeps its data in dir, and returns how peers
 	// reach it and what stops it.
 	start   func(dir string) (addr string, stop func(), err error)
 	connect func(addr string) (server, error)

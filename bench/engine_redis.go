@@ -44,7 +44,7 @@ func (s *redisServer) flush(ctx context.Context) error {
 	return s.client.Do(ctx, s.client.B().Flushall().Sync().Build()).Error()
 }
 
-// info answers the numbers and texts of INFO, of all its sections.
+// info returns the numbers and texts of INFO, of all its sections.
 func (s *redisServer) info(ctx context.Context) (map[string]string, error) {
 	text, err := s.client.Do(ctx, s.client.B().Info().Section("everything").Build()).ToString()
 	if err != nil {

@@ -143,7 +143,7 @@ func each(n int, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// heap answers the bytes in use after a collection.
+// heap returns the bytes in use after a collection.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC() // what finalizers and pools kept
@@ -152,7 +152,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// resident answers the process's resident memory, 0 where it can't tell.
+// resident returns the process's resident memory, 0 where it can't tell.
 func resident() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -169,7 +169,7 @@ func resident() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// cpuTime answers the CPU time that this process has used.
+// cpuTime returns the CPU time that this process has used.
 func cpuTime() time.Duration {
 	var r unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {

@@ -73,7 +73,7 @@ func (m machine) print(w io.Writer, peers []peer) {
 	}
 }
 
-// write writes everything as JSON, and answers where.
+// write writes everything as JSON, and returns where.
 func (b *bench) write(file string, m machine) (string, error) {
 	if file == "" {
 		dir := "results"

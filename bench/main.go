@@ -263,7 +263,7 @@ func names[T any](all []T, name func(T) string) string {
 	return strings.Join(ns, ",")
 }
 
-// pick answers those of all whose names are in the list, in their own order.
+// pick returns those of all whose names are in the list, in their own order.
 func pick[T any](all []T, list, what string, name func(T) string) (chosen []T, err error) {
 	wanted := strings.Split(list, ",")
 	for _, w := range wanted {

@@ -21,7 +21,7 @@ func (m metrics) MarshalJSON() ([]byte, error) {
 	return json.Marshal(finite)
 }
 
-// get answers NaN for what is missing.
+// get returns NaN for what is missing.
 func (m metrics) get(name string) float64 {
 	if v, ok := m[name]; ok {
 		return v

@@ -43,7 +43,7 @@ func openConcurrency(addr string, _ *wire.Counter, ttl time.Duration) (Locker, e
 	return &concurrencyLocker{client: c, ttl: ttl, busy: make(map[string]int), free: make(map[string][]*concurrency.Session)}, nil
 }
 
-// session answers one that nobody uses for that name.
+// session returns one that nobody uses for that name.
 func (l *concurrencyLocker) session(name string) (*concurrency.Session, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

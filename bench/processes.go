@@ -14,7 +14,7 @@ import (
 
 // order is what the bench tells a process that it starts: itself, with the
 // argument "worker" and this on the standard input. The input's end tells the
-// worker that the bench is gone; its answer goes to the standard output.
+// worker that the bench is gone; its result goes to the standard output.
 type order struct {
 	Arena string // file
 	Crew  *crew  `json:",omitempty"`
@@ -37,11 +37,11 @@ func worker(in io.Reader, out io.Writer) error {
 		io.Copy(io.Discard, in)
 		cancel(errors.New("the bench has ended"))
 	}()
-	answer, err := o.run(ctx)
+	result, err := o.run(ctx)
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(out).Encode(answer)
+	return json.NewEncoder(out).Encode(result)
 }
 
 func (o *order) run(ctx context.Context) (any, error) {
@@ -59,8 +59,8 @@ func (o *order) run(ctx context.Context) (any, error) {
 	return o.Crew.run(ctx, a)
 }
 
-// send runs a worker and reads its answer. When ctx ends, so does the worker.
-func send(ctx context.Context, o order, answer any) error {
+// send runs a worker and reads its result. When ctx ends, so does the worker.
+func send(ctx context.Context, o order, result any) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func send(ctx context.Context, o order, answer any) error {
 	}
 	_, err = in.Write(text)
 	if err == nil {
-		err = json.NewDecoder(out).Decode(answer)
+		err = json.NewDecoder(out).Decode(result)
 	}
 	in.Close()
 	if e := cmd.Wait(); e != nil {
@@ -113,7 +113,7 @@ func (b *bench) ringAround(ctx context.Context) (metrics, error) {
 	})
 }
 
-// gather starts the workers, directs them, and adds up their answers.
+// gather starts the workers, directs them, and adds up their results.
 func (b *bench) gather(ctx context.Context, o func(i int) order) (metrics, error) {
 	file := filepath.Join(b.dir, "arena")
 	if err := os.RemoveAll(file); err != nil {

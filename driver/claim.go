@@ -27,7 +27,7 @@ const (
 // NewID makes a random claim id: 26 characters, 130 bits.
 func NewID() string { return rand.Text() }
 
-// CheckName answers what is wrong with a name, wrapped in ErrInvalid: 1 to
+// CheckName returns what is wrong with a name, wrapped in ErrInvalid: 1 to
 // MaxName bytes of UTF-8 without control characters and braces.
 func CheckName(name string) error {
 	switch {
@@ -45,7 +45,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckTTL answers what is wrong with a time to live, wrapped in ErrInvalid.
+// CheckTTL returns what is wrong with a time to live, wrapped in ErrInvalid.
 func CheckTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return fmt.Errorf("%w TTL %v: allowed are %v to %v", ErrInvalid, ttl, MinTTL, MaxTTL)
@@ -53,7 +53,7 @@ func CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// Check answers what is wrong with the claim, wrapped in ErrInvalid. Stores
+// Check returns what is wrong with the claim, wrapped in ErrInvalid. Stores
 // call it before they do anything.
 func (c *Claim) Check() error {
 	if err := CheckName(c.Name); err != nil {
@@ -80,7 +80,7 @@ func (c *Claim) Check() error {
 	return CheckLabel(c.Owner.Label)
 }
 
-// CheckAll answers what is wrong with the claims of an EnterAll: each by
+// CheckAll returns what is wrong with the claims of an EnterAll: each by
 // itself, or two of one name.
 func CheckAll(cs []Claim) error {
 	names := make(map[string]bool, len(cs))
@@ -144,7 +144,7 @@ func (r *Ref) Check() error {
 	return nil
 }
 
-// Check answers what is wrong with the record's name and TTL, wrapped in
+// Check returns what is wrong with the record's name and TTL, wrapped in
 // ErrInvalid. Stores call it before they do anything.
 func (r *Record) Check() error {
 	if err := CheckName(r.Name); err != nil {
@@ -156,7 +156,7 @@ func (r *Record) Check() error {
 	return nil
 }
 
-// CheckLabel answers what is wrong with a label, wrapped in ErrInvalid.
+// CheckLabel returns what is wrong with a label, wrapped in ErrInvalid.
 func CheckLabel(label string) error {
 	if len(label) > MaxLabel {
 		return fmt.Errorf("%w label %.20q…: %d bytes; allowed are up to %d", ErrInvalid, label, len(label), MaxLabel)
@@ -164,7 +164,7 @@ func CheckLabel(label string) error {
 	return checkText("label", label)
 }
 
-// CheckUnits answers what is wrong with a number of units, wrapped in
+// CheckUnits returns what is wrong with a number of units, wrapped in
 // ErrInvalid.
 func CheckUnits(units int64) error {
 	if units < 1 || units > MaxLimit {
@@ -173,7 +173,7 @@ func CheckUnits(units int64) error {
 	return nil
 }
 
-// CheckLimit answers what is wrong with a limit, wrapped in ErrInvalid.
+// CheckLimit returns what is wrong with a limit, wrapped in ErrInvalid.
 func CheckLimit(limit int64) error {
 	if limit < 1 || limit > MaxLimit {
 		return fmt.Errorf("%w limit %d: allowed are 1 to %d", ErrInvalid, limit, MaxLimit)

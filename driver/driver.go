@@ -58,7 +58,7 @@ type Store interface {
 	Enter(ctx context.Context, c Claim) (Status, error)
 
 	// Wait blocks until the status of a waiting claim may have changed, and
-	// answers that status; it may return early with the status unchanged. It
+	// returns that status; it may return early with the status unchanged. It
 	// renews nothing: Status.Deadline and Recheck are zero. The caller bounds
 	// it by ctx and renews the claim meanwhile; it must not rely on Wait alone
 	// to learn of a grant, for wake-ups can be lost.
@@ -83,19 +83,18 @@ type Store interface {
 	Adopt(ctx context.Context, a Adoption) (Status, error)
 
 	// Renew gives each claim r.TTL from now, or leaves it what it has if that is
-	// more: requests with different TTLs may arrive in another order than they
-	// are answered. It calls report once for each index of rs before it returns,
-	// possibly from several goroutines at once, as soon as the answer for that
-	// claim is there: a node that does not answer must not delay the others'
-	// claims. A claim that is not in the
-	// queue is Gone, and is not created again.
+	// more: requests with different TTLs may arrive in another order than their
+	// replies. It calls report once for each index of rs before it returns,
+	// possibly from several goroutines at once, as soon as the reply for that
+	// claim is there: a node that does not reply must not delay the others'
+	// claims. A claim that is not in the queue is Gone, and is not created again.
 	Renew(ctx context.Context, rs []Ref, report func(i int, s Status, err error))
 
-	// Leave removes a claim, waiting or holding, and answers its state until
+	// Leave removes a claim, waiting or holding, and returns its state until
 	// then: Gone if it was not there.
 	//
 	// With r.Linger above zero a holding claim stays for that long, counted
-	// from now, without an owner: renewing or entering it answers Gone, leaving
+	// from now, without an owner: renewing or entering it returns Gone, leaving
 	// it again changes nothing, and the end of its client does not end it.
 	Leave(ctx context.Context, r Ref) (State, error)
 
@@ -103,11 +102,11 @@ type Store interface {
 	// only if that fits now (Refused, and unchanged, otherwise). Growing draws
 	// a new token. A request with an r.Used that is not 0 and less than the
 	// claim's token is older than its last growth: it comes too late, changes
-	// nothing, and answers the status.
+	// nothing, and returns the status.
 	Resize(ctx context.Context, r Ref, units int64) (Status, error)
 
 	// Break removes all holding claims of a name, whoever owns them, and
-	// answers what they were. Owners that listen are told at once. One that is
+	// returns what they were. Owners that listen are told at once. One that is
 	// not told may use its spare tokens until its deadline: the next token is
 	// greater than those, too.
 	Break(ctx context.Context, name string) ([]Entry, error)
@@ -143,21 +142,21 @@ type Store interface {
 	// through this Store value, until ctx ends or the store is closed. It begins
 	// with a Check without ID, as soon as notices can come: what happened before
 	// was not noticed. Notices are hints: they may be lost, late or repeated. f
-	// must not block. A store that cannot push answers ErrUnsupported.
+	// must not block. A store that cannot push returns ErrUnsupported.
 	Listen(ctx context.Context, f func(Notice)) error
 
-	// Load answers the record of that name; Version 0 if there is none.
+	// Load returns the record of that name; Version 0 if there is none.
 	Load(ctx context.Context, name string) (Record, error)
 
 	// CompareAndSwap writes r.Value if the stored version is r.Version
-	// (0: there is none), and answers the record with its new version, which
+	// (0: there is none), and returns the record with its new version, which
 	// no earlier record of this name had. A nil Value deletes. Otherwise it
-	// answers the record that is there, and ErrConflict. With r.TTL above zero
+	// returns the record that is there, and ErrConflict. With r.TTL above zero
 	// the record vanishes that long after the write.
 	CompareAndSwap(ctx context.Context, r Record) (Record, error)
 
 	// WaitChange blocks until the record's version may be another than
-	// version, and answers the record that is there then.
+	// version, and returns the record that is there then.
 	WaitChange(ctx context.Context, name string, version int64) (Record, error)
 
 	// Close ends every call under way with ErrClosed and releases what the
@@ -275,7 +274,7 @@ type Status struct {
 	Recheck time.Time
 
 	// Ahead counts the waiting claims in front of a waiting one, Behind those
-	// that wait behind a holding one. In a crowd Renew may answer what they were
+	// that wait behind a holding one. In a crowd Renew may report what they were
 	// some time ago.
 	Ahead, Behind int
 
@@ -324,8 +323,8 @@ const (
 	Check NoticeKind = iota
 	// Wanted: somebody began to wait for what this claim holds.
 	Wanted
-	// Granted: the claim waited, and holds now. Status is what Wait answers,
-	// which is not spared its answer by this: it is the shorter way, for stores
+	// Granted: the claim waited, and holds now. Status is what Wait returns,
+	// which is not spared its result by this: it is the shorter way, for stores
 	// that are told of grants.
 	Granted
 )

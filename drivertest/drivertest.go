@@ -33,7 +33,7 @@ import (
 
 // Harness tells the suite how to use a store.
 type Harness struct {
-	// New answers what one test works on. It may be the same server each time,
+	// New returns what one test works on. It may be the same server each time,
 	// unless Backing.Advance is set.
 	New func(t testing.TB) Backing
 
@@ -52,14 +52,14 @@ type Harness struct {
 	Tied bool
 
 	// Missing names what the engine cannot do, with the reason. The suite
-	// shows it as a skipped test, and checks that the store answers
+	// shows it as a skipped test, and checks that the store returns
 	// driver.ErrUnsupported.
 	Missing map[Feature]string
 }
 
 // Backing is the thing that several processes would share: a server, a folder.
 type Backing struct {
-	// Open answers a further Store value on the backing, as another process
+	// Open returns a further Store value on the backing, as another process
 	// would open it. The suite closes it.
 	Open func() (driver.Store, error)
 

@@ -88,7 +88,7 @@ func enterRepeatHolding(e *env) {
 		before := time.Now()
 		again := e.enter(s, c, driver.Holding)
 		if again.Token != first.Token {
-			e.Errorf("a repeated Enter answers token %d, the first %d", again.Token, first.Token)
+			e.Errorf("a repeated Enter returns token %d, the first %d", again.Token, first.Token)
 		}
 		if again.Behind != 1 {
 			e.Errorf("one waits, but Behind is %d", again.Behind)
@@ -165,7 +165,7 @@ func enterTryRepeat(e *env) {
 	h, w := try(e.claim(name)), e.claim(name)
 	first := e.enter(e.a, h, driver.Holding)
 	if again := e.enter(e.b, h, driver.Holding); again.Token != first.Token {
-		e.Errorf("a repeated Enter answers token %d, the first %d", again.Token, first.Token)
+		e.Errorf("a repeated Enter returns token %d, the first %d", again.Token, first.Token)
 	}
 	e.enter(e.a, w, driver.Waiting)
 	e.enter(e.b, try(w), driver.Waiting)

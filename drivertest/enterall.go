@@ -34,11 +34,11 @@ func (e *env) enterAll(s driver.Store, cs []driver.Claim, want ...driver.State) 
 		e.Fatalf("EnterAll: %v", err)
 	}
 	if len(sts) != len(want) {
-		e.Fatalf("EnterAll of %d claims answered %d statuses", len(cs), len(sts))
+		e.Fatalf("EnterAll of %d claims returned %d statuses", len(cs), len(sts))
 	}
 	for i := range sts {
 		if sts[i].State != want[i] {
-			e.Fatalf("EnterAll answered %v for claim %d, want %v", sts[i].State, i, want[i])
+			e.Fatalf("EnterAll returned %v for claim %d, want %v", sts[i].State, i, want[i])
 		}
 		if want[i] == driver.Holding {
 			e.is(sts[i], driver.Holding, "EnterAll")
@@ -57,7 +57,7 @@ func enterAllFree(e *env) {
 	sts := e.enterAll(e.a, cs, driver.Holding, driver.Holding, driver.Holding)
 	for i, c := range cs {
 		if st := e.renew(e.b, c, driver.Holding); st.Token != sts[i].Token {
-			e.Errorf("EnterAll answered token %d, Renew %d", sts[i].Token, st.Token)
+			e.Errorf("EnterAll returned token %d, Renew %d", sts[i].Token, st.Token)
 		}
 		e.leave(e.b, c, driver.Holding)
 	}

@@ -45,7 +45,7 @@ func newEnv(t *testing.T, h Harness, short time.Duration) *env {
 	return e
 }
 
-// open answers a further Store value; it is closed at the end of the test.
+// open returns a further Store value; it is closed at the end of the test.
 func (e *env) open() driver.Store {
 	e.Helper()
 	s, err := e.backing.Open()
@@ -130,10 +130,10 @@ func (e *env) expire() {
 	time.Sleep(e.short + e.h.Late + 10*time.Millisecond)
 }
 
-// name answers a name that nobody else uses.
+// name returns a name that nobody else uses.
 func (e *env) name() string { return "test/" + rand.Text() }
 
-// claim answers a claim for one of one.
+// claim returns a claim for one of one.
 func (e *env) claim(name string) driver.Claim {
 	return driver.Claim{
 		Name: name, ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: life,
@@ -141,20 +141,20 @@ func (e *env) claim(name string) driver.Claim {
 	}
 }
 
-// part answers a claim for units of limit.
+// part returns a claim for units of limit.
 func (e *env) part(name string, units, limit int64) driver.Claim {
 	c := e.claim(name)
 	c.Kind, c.Units, c.Limit = driver.KindSemaphore, units, limit
 	return c
 }
 
-// try answers c with Try.
+// try returns c with Try.
 func try(c driver.Claim) driver.Claim {
 	c.Try = true
 	return c
 }
 
-// brief answers c with the TTL that expire outlasts.
+// brief returns c with the TTL that expire outlasts.
 func (e *env) brief(c driver.Claim) driver.Claim {
 	e.begin()
 	c.TTL = e.short
@@ -241,7 +241,7 @@ func (e *env) leaveRef(s driver.Store, r driver.Ref, want driver.State) {
 		e.Fatalf("Leave: %v", err)
 	}
 	if was != want {
-		e.Fatalf("Leave answered %v, want %v", was, want)
+		e.Fatalf("Leave returned %v, want %v", was, want)
 	}
 }
 
@@ -330,7 +330,7 @@ func (e *env) recheck(st driver.Status, before time.Time, ttl time.Duration) {
 func (e *env) is(st driver.Status, want driver.State, what string) {
 	e.Helper()
 	if st.State != want {
-		e.Fatalf("%s answered %v, want %v", what, st.State, want)
+		e.Fatalf("%s returned %v, want %v", what, st.State, want)
 	}
 	switch want {
 	case driver.Holding:
@@ -385,7 +385,7 @@ func (e *env) queueIs(name string, holding int, want ...driver.Claim) {
 	}
 }
 
-// entry answers the claim as Inspect shows it, and fails the test if it is
+// entry returns the claim as Inspect shows it, and fails the test if it is
 // not there.
 func (e *env) entry(s driver.Store, c driver.Claim) driver.Entry {
 	e.Helper()

@@ -7,7 +7,7 @@ import (
 )
 
 var leaveTests = []test{
-	{name: "AnswersState", run: leaveState},
+	{name: "ReturnsState", run: leaveState},
 	{name: "NotAnothers", run: leaveNotAnothers},
 	{name: "SeveralEnterAtOnce", run: leaveSeveral, needs: []Feature{Units}},
 }

@@ -15,7 +15,7 @@ var lifecycleTests = []test{
 }
 
 // callAllIn calls each method that the store has, on things that are not
-// there, and answers the errors.
+// there, and returns the errors.
 func (e *env) callAllIn(ctx context.Context, s driver.Store, name, id string) map[string]error {
 	errs := make(map[string]error)
 	c := e.claim(name)

@@ -69,7 +69,7 @@ func (e *env) leaves(s driver.Store, c driver.Claim, want ...driver.State) {
 			return
 		}
 	}
-	e.Errorf("Leave answered %v, want one of %v", was, want)
+	e.Errorf("Leave returned %v, want one of %v", was, want)
 }
 
 // Claims of various sizes never hold more than the limit.

@@ -6,7 +6,7 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// missing says for each feature what must answer driver.ErrUnsupported in a
+// missing says for each feature what must return driver.ErrUnsupported in a
 // store that lacks it.
 var missing = map[Feature]func(*env) error{
 	Units: func(e *env) error {

@@ -151,7 +151,7 @@ func namesInvalidRef(e *env) {
 }
 
 // callAll calls each method that the store has with that name and id, and
-// answers the errors.
+// returns the errors.
 func (e *env) callAll(name, id string) map[string]error {
 	return e.callAllIn(e.ctx, e.a, name, id)
 }

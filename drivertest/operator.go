@@ -102,7 +102,7 @@ var listTests = []test{
 	{name: "Stop", run: listStop, needs: []Feature{List}},
 }
 
-// list answers the names of the queues with that prefix, sorted.
+// list returns the names of the queues with that prefix, sorted.
 func (e *env) list(s driver.Store, prefix string) []string {
 	e.Helper()
 	names := []string{}
@@ -208,7 +208,7 @@ func (e *env) breakUp(s driver.Store, name string) []driver.Entry {
 func breakNothing(e *env) {
 	name := e.name()
 	if broken := e.breakUp(e.a, name); len(broken) != 0 {
-		e.Errorf("nobody holds, Break answers %+v", broken)
+		e.Errorf("nobody holds, Break returns %+v", broken)
 	}
 	e.queueIs(name, 0)
 }
@@ -222,10 +222,10 @@ func breakHolder(e *env) {
 	woken := e.await(e.a, w)
 	broken := e.breakUp(e.b, name)
 	if len(broken) != 1 {
-		e.Fatalf("one holds, Break answers %+v", broken)
+		e.Fatalf("one holds, Break returns %+v", broken)
 	}
 	if b := broken[0]; b.ID != h.ID || b.State != driver.Holding || b.Token != st.Token || b.Owner != h.Owner || b.Units != 1 {
-		e.Errorf("Break answers %+v for claim %+v with token %d", b, h, st.Token)
+		e.Errorf("Break returns %+v for claim %+v with token %d", b, h, st.Token)
 	}
 	got := soon(e, woken, "a waiting claim is let in")
 	if got.err != nil || got.st.State != driver.Holding {
@@ -247,7 +247,7 @@ func breakAll(e *env) {
 	e.enter(e.a, big, driver.Waiting)
 	e.enter(e.b, late, driver.Waiting)
 	if broken := e.breakUp(e.a, name); len(broken) != 2 || broken[0].ID != h1.ID || broken[1].ID != h2.ID {
-		e.Errorf("two hold, Break answers %+v", broken)
+		e.Errorf("two hold, Break returns %+v", broken)
 	}
 	e.queueIs(name, 1, big, late)
 }
@@ -259,7 +259,7 @@ func breakLingering(e *env) {
 	e.linger(e.a, h, life)
 	e.enter(e.b, w, driver.Waiting)
 	if broken := e.breakUp(e.b, name); len(broken) != 1 || !broken[0].Lingering {
-		e.Errorf("one lingers, Break answers %+v", broken)
+		e.Errorf("one lingers, Break returns %+v", broken)
 	}
 	e.queueIs(name, 1, w)
 }

@@ -16,7 +16,7 @@ var randomTests = []test{
 	{name: "LikeTheModel", run: randomLikeModel},
 }
 
-// Random calls answer what the rules in package queue answer: the states, the
+// Random calls return what the rules in package queue return: the states, the
 // places, who holds and who waits. Tokens and times aside, but tokens rise.
 func randomLikeModel(e *env) {
 	for range 12 {
@@ -106,7 +106,7 @@ func (m *model) step() {
 		var was driver.State
 		was, err = s.Leave(m.ctx, r)
 		if was != want {
-			m.fail("Leave answers %v, want %v", was, want)
+			m.fail("Leave returns %v, want %v", was, want)
 		}
 		got = m.status(c.ID, want)
 		// An id is used once. A lingering one stays, to be used in vain.
@@ -125,7 +125,7 @@ func (m *model) step() {
 		if !slices.EqualFunc(entries, broken, func(e driver.Entry, c queue.Claim) bool {
 			return e.ID == c.ID && e.Units == c.Units && e.Lingering == c.Lingering && e.State == driver.Holding
 		}) {
-			m.fail("Break answers %+v, want %+v", entries, broken)
+			m.fail("Break returns %+v, want %+v", entries, broken)
 		}
 		got = m.status(c.ID, want)
 	case n < 14 && !m.lacks(SetLimit):

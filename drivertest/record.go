@@ -43,22 +43,22 @@ func (e *env) swap(s driver.Store, r driver.Record) driver.Record {
 		e.Fatalf("CompareAndSwap with version %d: %v", r.Version, err)
 	}
 	if got.Name != r.Name {
-		e.Errorf("CompareAndSwap of %q answers a record of %q", r.Name, got.Name)
+		e.Errorf("CompareAndSwap of %q returns a record of %q", r.Name, got.Name)
 	}
 	switch {
 	case r.Value == nil:
 		if got.Version != 0 || got.Value != nil {
-			e.Errorf("a delete answers %+v", got)
+			e.Errorf("a delete returns %+v", got)
 		}
 	case got.Version == 0 || got.Version == r.Version:
 		e.Errorf("version %d became %d", r.Version, got.Version)
 	case !bytes.Equal(got.Value, r.Value):
-		e.Errorf("CompareAndSwap answers another value than it was given")
+		e.Errorf("CompareAndSwap returns another value than it was given")
 	}
 	return got
 }
 
-// conflict fails the test unless writing r is a conflict that answers have.
+// conflict fails the test unless writing r is a conflict that returns have.
 func (e *env) conflict(s driver.Store, r, have driver.Record) {
 	e.Helper()
 	got, err := s.CompareAndSwap(e.ctx, r)

@@ -160,7 +160,7 @@ func renewUsed(e *env) {
 }
 
 // spend uses as many spare tokens as the holder may: one for every microsecond
-// since it knows of its grant. It answers the highest.
+// since it knows of its grant. It returns the highest.
 func (e *env) spend(st driver.Status, known time.Time) int64 {
 	if st.Spare == 0 {
 		return st.Token

@@ -25,7 +25,7 @@ func (e *env) resize(s driver.Store, c driver.Claim, units int64, want driver.St
 		e.Fatalf("Resize to %d: %v", units, err)
 	}
 	if st.State != want {
-		e.Fatalf("Resize to %d answered %v, want %v", units, st.State, want)
+		e.Fatalf("Resize to %d returned %v, want %v", units, st.State, want)
 	}
 	e.renewedNothing(st)
 	return st
@@ -91,7 +91,7 @@ func resizeUp(e *env) {
 	}
 	e.enter(e.b, try(e.part(name, 1, 10)), driver.Refused)
 	if again := e.renew(e.a, r1, driver.Holding); again.Token != st.Token {
-		e.Errorf("Resize answered token %d, Renew %d", st.Token, again.Token)
+		e.Errorf("Resize returned token %d, Renew %d", st.Token, again.Token)
 	}
 }
 
@@ -121,7 +121,7 @@ func resizeLate(e *env) {
 	for _, units := range []int64{1, 5, 10} {
 		st, err := e.a.Resize(e.ctx, late, units)
 		if err != nil || st.State != driver.Holding || st.Token != grown.Token {
-			e.Errorf("a late Resize to %d answers %+v, %v; the claim had grown with token %d", units, st, err, grown.Token)
+			e.Errorf("a late Resize to %d returns %+v, %v; the claim had grown with token %d", units, st, err, grown.Token)
 		}
 	}
 	if en := e.entry(e.b, c); en.Units != 10 {

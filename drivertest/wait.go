@@ -35,7 +35,7 @@ func waitGranted(e *env) {
 		}
 		e.is(got.st, driver.Holding, "Wait")
 		if st := e.renew(s[1], w, driver.Holding); st.Token != got.st.Token {
-			e.Errorf("Wait answered token %d, Renew %d", got.st.Token, st.Token)
+			e.Errorf("Wait returned token %d, Renew %d", got.st.Token, st.Token)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func waitNotWaiting(e *env) {
 	entered := e.enter(e.a, h, driver.Holding)
 	st := e.granted(e.a, h)
 	if st.Token != entered.Token || st.Spare != entered.Spare {
-		e.Errorf("Wait answers token %d, %d spare, Enter %d, %d spare", st.Token, st.Spare, entered.Token, entered.Spare)
+		e.Errorf("Wait returns token %d, %d spare, Enter %d, %d spare", st.Token, st.Spare, entered.Token, entered.Spare)
 	}
 	e.renewedNothing(st)
 	for _, c := range []driver.Claim{e.claim(h.Name), e.claim(e.name())} {
@@ -141,7 +141,7 @@ func waitNotWaiting(e *env) {
 func (e *env) renewedNothing(st driver.Status) {
 	e.Helper()
 	if !st.Deadline.IsZero() || !st.Recheck.IsZero() {
-		e.Errorf("the call renews nothing, but answers deadline %v, recheck %v", st.Deadline, st.Recheck)
+		e.Errorf("the call renews nothing, but returns deadline %v, recheck %v", st.Deadline, st.Recheck)
 	}
 }
 

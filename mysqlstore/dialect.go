@@ -429,8 +429,8 @@ func (d *dialect) removes(ctx context.Context, db *sql.DB, table, column string,
 	})
 }
 
-// check answers what is wrong with the connection's settings: what a statement
-// has answered must last, and its text mean what it means.
+// check returns what is wrong with the connection's settings: what a statement
+// has confirmed must last, and its text mean what it means.
 func (d *dialect) check(ctx context.Context, db *sql.DB) error {
 	type row struct{ name, value string }
 	all, err := query1(ctx, db, `SHOW VARIABLES WHERE Variable_name IN ('autocommit', 'tx_isolation', 'transaction_isolation', 'completion_type', 'sql_mode', 'sql_safe_updates', 'max_allowed_packet', 'version')`,

@@ -68,7 +68,7 @@ const (
 	readOnly = "the server is read-only, a replica for instance: connect to the primary"
 )
 
-// number answers the server's number of an error, or 0. The driver's type has
+// number returns the server's number of an error, or 0. The driver's type has
 // no method to tell it, but its text begins with "Error 1213", and always has.
 func number(err error) int {
 	for ; err != nil; err = errors.Unwrap(err) {

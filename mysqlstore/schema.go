@@ -13,7 +13,7 @@ import (
 // DefaultPrefix is what the tables' names begin with where nothing else is given.
 const DefaultPrefix = "pawl_"
 
-// Schema answers the statements that create the tables with names that begin
+// Schema returns the statements that create the tables with names that begin
 // with prefix, or with [DefaultPrefix] if it is empty: for those whose programs
 // may not create tables. Their user needs then
 //

@@ -64,7 +64,7 @@ WHERE q.name = $4::text AND left(q.body, length($5::text)) = $5::text AND left(q
 ` + note("FIRST", "g", `' ' || q.last || ' ' || (length(q.body) - length(replace(q.body, BETWEEN, ''))) / length(BETWEEN) || ' 1'`, "q.body <> ''"))
 }
 
-// note answers the row of new, and tells the claim unless that is the caller's.
+// note returns the row of new, and tells the claim unless that is the caller's.
 func note(claim, kind, more, when string) string {
 	session := "substring(" + claim + ` FROM '"session":"([^"]+)"')`
 	return `SELECT q.now, q.name, q.stamp, q.last, q.since, q.body, q.asked,

@@ -34,7 +34,7 @@ func LockTx(ctx context.Context, tx *sql.Tx, name string) error {
 	if err := checkTx(ctx, name); err != nil {
 		return err
 	}
-	// What the function answers, which is nothing, is not NULL.
+	// What the function returns, which is nothing, is not NULL.
 	if _, err := lockFresh(ctx, tx, "pg_advisory_xact_lock($1::bigint) IS NOT NULL", name); err != nil {
 		return fmt.Errorf("postgres: lock %q for the transaction: %w", name, err)
 	}
@@ -81,7 +81,7 @@ func checkTx(ctx context.Context, name string) error {
 	return nil
 }
 
-// hash answers the number of an advisory lock; the kind keeps it apart from
+// hash returns the number of an advisory lock; the kind keeps it apart from
 // other kinds and other programs' locks.
 func hash(kind, name string) int64 {
 	sum := sha256.Sum256([]byte("github.com/pawl-go/pawl/pgstore\x00" + kind + "\x00" + name))

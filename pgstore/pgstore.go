@@ -10,7 +10,7 @@
 // name that is locked is a row, which is removed some minutes after the last
 // claim has left it or run out. The database's clock is the only one that counts:
 // all connections must lead to the primary, for a replica has another one, and an
-// older state. What is answered must outlast the server, so synchronous_commit
+// older state. What is confirmed must outlast the server, so synchronous_commit
 // must not be off, for the role and the database neither.
 //
 // A Store uses one connection per call that is under way, for some two round

@@ -14,7 +14,7 @@ import (
 // DefaultSchema is the schema of the tables where none is given.
 const DefaultSchema = "pawl"
 
-// Schema answers the statements that create the tables in a schema, or in
+// Schema returns the statements that create the tables in a schema, or in
 // [DefaultSchema] if it is empty: for those whose programs may not create
 // tables. Their user needs then
 //

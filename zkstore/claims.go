@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
-// status is what a call that was sent at sent answers for a claim. ttl is what
+// status is what a call that was sent at sent returns for a claim. ttl is what
 // it gave the claim, 0 if it renewed nothing. Recheck stays zero: who waits is
 // told of everything that ends in front of it.
 func (t *turn) status(id string, state driver.State, sent time.Time, ttl time.Duration) driver.Status {
@@ -378,7 +378,7 @@ func (s *Store) Inspect(ctx context.Context, name string) (q driver.Queue, err e
 }
 
 // atOnce is how many queues are read at the same time by List: requests go out
-// without waiting for the answers to those before them.
+// without waiting for the replies to those before them.
 const atOnce = 512
 
 // List implements driver.Store.

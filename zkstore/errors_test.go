@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// The rows of docs/ERRORS.md that no server can easily be brought to answer.
+// The rows of docs/ERRORS.md that no server can easily be brought to reply.
 func TestErrors(t *testing.T) {
 	s := newStore(t)
 	coded := func(code int) error { return fmt.Errorf("unknown error: %v", zk.ErrCode(code)) }

@@ -26,13 +26,13 @@ func escape(name string) string {
 	return b.String()
 }
 
-// unescape is the inverse; false for what escape never answers.
+// unescape is the inverse; false for what escape never returns.
 func unescape(node string) (string, bool) {
 	name, err := url.PathUnescape(node)
 	return name, err == nil && driver.CheckName(name) == nil && escape(name) == node
 }
 
-// checkRoot answers what is wrong with the path under which a store keeps its
+// checkRoot returns what is wrong with the path under which a store keeps its
 // nodes.
 func checkRoot(root string) error {
 	if !strings.HasPrefix(root, "/") || strings.HasSuffix(root, "/") {

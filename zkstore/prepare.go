@@ -16,8 +16,8 @@ import (
 //
 // Invariant: the base belongs to the data that the server has now. Data is lost
 // together with the sessions, so it is read again in each new one; or somebody's
-// hand removes it, of which a watch tells before any answer that is from the data
-// that others have begun since. So the base is asked for after such an answer.
+// hand removes it, of which a watch tells before any reply that is from the data
+// that others have begun since. So the base is asked for after such a reply.
 func (n *session) prepare(ctx context.Context) (base int64, err error) {
 	for {
 		if base, ok := n.prepared(); ok {
@@ -38,7 +38,7 @@ func (n *session) prepare(ctx context.Context) (base int64, err error) {
 	}
 }
 
-// prepared answers the base if it is known.
+// prepared returns the base if it is known.
 func (n *session) prepared() (base int64, ok bool) {
 	id := n.conn.SessionID()
 	n.mu.Lock()

@@ -20,13 +20,13 @@ import (
 //
 // Invariant: a deadline is no later than the timeout after something that the
 // leader has heard: the last connecting, or the last ping that was sent unheard
-// before the write that the deadline is for, and answered. Both clocks count from
+// before the write that the deadline is for, and got its reply. Both clocks count from
 // when it was sent, which is before it was heard.
 type pulse struct {
 	mu      sync.Mutex
 	timeout time.Duration // as granted
 	begun   time.Time     // when the latest connection asked for the session
-	pings   []time.Time   // when those were sent that were answered; the last few, in order
+	pings   []time.Time   // when those were sent that got a reply; the last few, in order
 }
 
 // A session lasts for 3/2 of the longest TTL in it: for the TTL, for what the
@@ -48,7 +48,7 @@ func pingEvery(timeout time.Duration) time.Duration { return timeout / 20 }
 const keptPings = 32
 
 // deadline is when a claim ends that was given ttl by a write that was sent at
-// sent, and has been answered, in the session of p.
+// sent, and has its reply, in the session of p.
 func (p *pulse) deadline(sent time.Time, ttl time.Duration) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,8 +76,8 @@ func (p *pulse) connected(at time.Time, timeout time.Duration) {
 	p.begun, p.timeout = at, timeout
 }
 
-// answered notes that a ping was answered that was sent at that time.
-func (p *pulse) answered(at time.Time) {
+// replied notes the reply to a ping that was sent at that time.
+func (p *pulse) replied(at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.pings) >= keptPings {

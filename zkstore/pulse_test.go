@@ -9,7 +9,7 @@ import (
 )
 
 // A follower tells its leader every half tick which sessions have said something,
-// and dies right after it has answered a write. No deadline is later than the end
+// and dies right after it has confirmed a write. No deadline is later than the end
 // that the leader gives the session then, and it is not sooner than need be.
 func TestPulse(t *testing.T) {
 	for range 20_000 {
@@ -24,7 +24,7 @@ func TestPulse(t *testing.T) {
 		heard := start // what of the session the leader has heard
 		var said []time.Time
 		for at := start; at.Before(sent); at = at.Add(pingEvery(timeout) + rand.N(slow+1)) {
-			p.answered(at)
+			p.replied(at)
 			said = append(said, at)
 		}
 		for ; !told.After(sent); told = told.Add(tick / 2) {
@@ -40,7 +40,7 @@ func TestPulse(t *testing.T) {
 			t.Fatalf("timeout %v, tick %v: the deadline is %v after the session's end", timeout, tick, late)
 		}
 		if got.After(driver.Deadline(sent, ttl)) {
-			t.Fatalf("timeout %v: TTL %v is answered with %v", timeout, ttl, got.Sub(sent))
+			t.Fatalf("timeout %v: for TTL %v it returns %v", timeout, ttl, got.Sub(sent))
 		}
 		best := driver.Deadline(sent, min(ttl, ttlOf(timeout)))
 		if early := best.Sub(got); early > slow+timeout/100 {

@@ -193,7 +193,7 @@ func (s *Store) lookAt(ctx context.Context, n *session, name string, v *view, f 
 }
 
 // change runs f on the queue and writes what it makes of it, as often as others
-// are faster. guess, if not nil, answers what the queue may look like, to spare
+// are faster. guess, if not nil, returns what the queue may look like, to spare
 // reading all of it.
 func (s *Store) change(ctx context.Context, n *session, name string, guess func(*slot) (*view, error), f func(*turn) error) (*turn, error) {
 	sl, _, err := s.lock(ctx, n, name, nil)
@@ -333,8 +333,8 @@ func (s *Store) wrote(ctx context.Context, t *turn, rs []zk.MultiResponse) error
 // touch writes something: to learn the server's time, or to have a majority confirm
 // that the session is alive. What is read after it is no older than that.
 //
-// Invariant: a deadline is answered only after a write. ZooKeeper's own sync asks
-// the leader alone; one that was stopped, or is cut off, answers when there is
+// Invariant: a deadline is returned only after a write. ZooKeeper's own sync asks
+// the leader alone; one that was stopped, or is cut off, replies when there is
 // another already, by whose word the session ends earlier.
 func (n *session) touch(ctx context.Context) error {
 	_, err := n.multi(ctx, []any{&zk.SetDataRequest{Path: n.store.path("m"), Version: -1}}, func(error) {})

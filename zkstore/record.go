@@ -28,7 +28,7 @@ type stored struct {
 
 func (s *Store) recordPath(name string) string { return s.path("r", escape(name)) }
 
-// record reads a record. arm answers a channel that tells of its next change.
+// record reads a record. arm returns a channel that tells of its next change.
 func (s *Store) record(ctx context.Context, n *session, name string, arm bool) (r stored, ch <-chan zk.Event, err error) {
 	r.Name = name
 	path := s.recordPath(name)

@@ -99,7 +99,7 @@ func (s *Store) lapsed(key ownKey) bool {
 	return o == nil || !time.Now().Before(o.lapses)
 }
 
-// sessionFor answers the session of a claim, or, if it has none here or one that
+// sessionFor returns the session of a claim, or, if it has none here or one that
 // ends too soon, that for ttl (0: any).
 func (s *Store) sessionFor(key ownKey, ttl time.Duration) (n *session, known bool, err error) {
 	s.mu.Lock()
@@ -197,7 +197,7 @@ func (s *Store) sweep() {
 	}
 }
 
-// remove drops claims that have lapsed, and answers whether all are gone.
+// remove drops claims that have lapsed, and reports whether all are gone.
 func (s *Store) remove(due map[ownKey]owned) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 	defer cancel()
@@ -304,9 +304,9 @@ func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indic
 }
 
 // renewKnown renews a claim that holds without asking for it: its queue was read
-// with a watch, and the watch has seen nothing up to the answer to that write.
+// with a watch, and the watch has seen nothing up to the reply to that write.
 //
-// Invariant: the server tells what a watch has seen before it answers anything
+// Invariant: the server tells what a watch has seen before it replies anything
 // that comes later, on the same connection.
 func (s *Store) renewKnown(ctx context.Context, o round, r driver.Ref) (st driver.Status, ok bool) {
 	s.mu.Lock()

@@ -75,7 +75,7 @@ type silence struct{}
 func (silence) Printf(string, ...any) {}
 
 func (n *session) close() {
-	n.conn.Close()      // ends the session at once if the server answers
+	n.conn.Close()      // ends the session at once if the server replies
 	n.current().Close() // else the client would go on until its timeout
 	for range n.events {
 	}
@@ -189,7 +189,7 @@ func (n *session) beat() *pulse {
 	return n.pulse
 }
 
-// call runs f, which knows no context, and answers when it or ctx has ended. What
+// call runs f, which knows no context, and returns when it or ctx has ended. What
 // f does after that is done, and nobody is told.
 func call[T any](ctx context.Context, n *session, f func(c *zk.Conn) (T, error)) (T, error) {
 	return callEnding(ctx, n, f, func(error) {})
@@ -237,7 +237,7 @@ func callEnding[T any](ctx context.Context, n *session, f func(c *zk.Conn) (T, e
 	}
 }
 
-// stuck is how long a connection is given to answer a request after its caller
+// stuck is how long a connection is given to reply to a request after its caller
 // has let go of it; then it is given up, for what is behind it may wait for ever.
 func (n *session) stuck() time.Duration {
 	return min(max(time.Duration(n.granted.Load())/3, time.Second), 5*time.Second)
@@ -253,7 +253,7 @@ func (n *session) current() io.Closer {
 	return n.wire
 }
 
-// exists answers nil if there is no such node.
+// exists returns nil if there is no such node.
 func (n *session) exists(ctx context.Context, path string) (*zk.Stat, error) {
 	return call(ctx, n, func(c *zk.Conn) (*zk.Stat, error) {
 		found, stat, err := c.Exists(path)
@@ -284,7 +284,7 @@ type watchKey struct {
 	children bool
 }
 
-// watch answers a channel that gets a value, or is closed, when the node or its
+// watch returns a channel that gets a value, or is closed, when the node or its
 // list of children changes after now, or the session ends. Nil: there is no such
 // node. One watch serves all who wait for the same: the client keeps each until
 // it fires.

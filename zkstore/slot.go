@@ -107,7 +107,7 @@ func (sl *slot) expect(ctx context.Context) {
 // expectFor is less than a write takes.
 const expectFor = 500 * time.Microsecond
 
-// takeAlong runs the Leaves that wait for their turn, and answers them. Those
+// takeAlong runs the Leaves that wait for their turn, and tells their callers. Those
 // whose claims are not there have to find that out for themselves.
 //
 // It stops once a claim was granted all units, for the bound of a change's tokens:
@@ -147,7 +147,7 @@ func (s *Store) arrived(sl *slot, aboard []*leaving, err error) {
 // queue is read again.
 const young = 20 * time.Millisecond
 
-// seen answers what the queue looked like to this Store lately, if that is likely
+// seen returns what the queue looked like to this Store lately, if that is likely
 // to be so still: nil if not. What has others' claims may be so old.
 func (s *Store) seen(name string, oldest time.Duration) *view {
 	s.mu.Lock()

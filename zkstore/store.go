@@ -178,7 +178,7 @@ func (s *Store) spawn(f func()) bool {
 	return true
 }
 
-// alive answers why nothing is to be done any more; ctx first, then the store.
+// alive returns why nothing is to be done any more; ctx first, then the store.
 func (s *Store) alive(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -223,7 +223,7 @@ func span(class int) time.Duration {
 	return time.Duration(4+class%4) << (class / 4) * time.Millisecond
 }
 
-// sessionOf answers the session of a class, which it may have to start.
+// sessionOf returns the session of a class, which it may have to start.
 func (s *Store) sessionOf(class int) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +241,7 @@ func (s *Store) sessionOf(class int) (*session, error) {
 	return n, err
 }
 
-// anySession answers one that is there, for calls that enter nothing.
+// anySession returns one that is there, for calls that enter nothing.
 func (s *Store) anySession() (*session, error) {
 	s.mu.Lock()
 	class := s.latest
@@ -249,7 +249,7 @@ func (s *Store) anySession() (*session, error) {
 	return s.sessionOf(class)
 }
 
-// classOf answers the class of a claim's session if it is one of this Store's
+// classOf returns the class of a claim's session if it is one of this Store's
 // that is in use.
 func (s *Store) classOf(mark string) (class int, ok bool) {
 	rest, own := strings.CutPrefix(mark, s.id+".")
@@ -264,11 +264,11 @@ func (s *Store) classOf(mark string) (class int, ok bool) {
 	return class, n != nil && n.mark == mark
 }
 
-// clock knows the server's time by the writes that it has answered.
+// clock knows the server's time by the writes that it has confirmed.
 type clock struct {
 	mu    sync.Mutex
 	ms    int64     // of the last write
-	local time.Time // when its answer was there
+	local time.Time // when its reply was there
 }
 
 func (c *clock) set(ms int64) {
@@ -281,7 +281,7 @@ func (c *clock) set(ms int64) {
 // apart.
 const fresh = time.Minute
 
-// now answers the server's time in milliseconds, or a little less; false if no
+// now returns the server's time in milliseconds, or a little less; false if no
 // write has told it lately.
 func (c *clock) now() (ms int64, known bool) {
 	c.mu.Lock()

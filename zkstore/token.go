@@ -52,7 +52,7 @@ func checkZxid(zxid int64) error {
 
 // account moves the spare tokens of claims that were granted all units from
 // package queue's hands, which counts in microseconds, to here: they are drawn
-// with the grant. It answers which claims those are.
+// with the grant. It returns which claims those are.
 //
 // Invariant: q.Last is above every token that the owner of a claim in q may use,
 // and no claim in q is marked as alone, before and after each operation.

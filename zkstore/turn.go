@@ -54,7 +54,7 @@ type turn struct {
 	linger time.Duration
 	alone  map[string]bool
 
-	// confirm: the answer is worth something only if a majority has confirmed
+	// confirm: the reply is worth something only if a majority has confirmed
 	// that the session lives, by a change or by a touch before the queue was read.
 	confirm bool
 
@@ -159,7 +159,7 @@ func (t *turn) spent(c *queue.Claim) int64 {
 	return max(c.Used, min(c.Token+spare, t.q.Last))
 }
 
-// finish works out what is to be written, and answers whether there is anything.
+// finish works out what is to be written, and reports whether there is anything.
 func (t *turn) finish() (bool, error) {
 	maps.Copy(t.alone, account(t.q))
 	keep, grown := t.q.Declared != 0, false
@@ -293,13 +293,13 @@ func (t *turn) plan(nodes map[string]bool) {
 	t.ops = append(t.ops, &zk.SetDataRequest{Path: path, Data: t.data, Version: version})
 }
 
-// written answers the view that the change has made.
+// written returns the view that the change has made.
 func (t *turn) written(rs []zk.MultiResponse) (*view, error) {
 	if t.gone {
 		return &view{}, nil
 	}
 	if len(rs) == 0 || rs[len(rs)-1].Stat == nil {
-		return nil, errors.New("zookeeper: the server's answer to a change lacks its outcome")
+		return nil, errors.New("zookeeper: the server's reply to a change lacks its outcome")
 	}
 	v := &view{found: true, stat: *rs[len(rs)-1].Stat, data: t.data, children: make(map[string]bool), at: time.Now()}
 	for _, m := range t.l.More {

@@ -16,7 +16,7 @@ import (
 //
 // The port is 2181 if none is given, the root /pawl. User and password are for
 // ZooKeeper's digest scheme; the nodes are then made for that user alone,
-// unless o.ACL says otherwise. Open does no I/O: a server that does not answer
+// unless o.ACL says otherwise. Open does no I/O: a server that does not reply
 // shows with the first call. Errors never show the password. o may be nil.
 func Open(rawURL string, o *Options) (*Store, error) {
 	var opts Options

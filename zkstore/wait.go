@@ -32,7 +32,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 // list that it has read after that says nothing new.
 //
 // Invariant: who reads that it holds has a child that lives: its session, which
-// has just answered, is the one that the child is bound to. All else is decided
+// has just replied, is the one that the child is bound to. All else is decided
 // on the children, too.
 func (s *Store) wait(ctx context.Context, n *session, r driver.Ref) (st driver.Status, err error) {
 	var watches []<-chan zk.Event
@@ -96,7 +96,7 @@ func (s *Store) wait(ctx context.Context, n *session, r driver.Ref) (st driver.S
 	}
 }
 
-// remembered answers a turn on what the queue looked like lately, if the claim
+// remembered returns a turn on what the queue looked like lately, if the claim
 // waited then: who has just entered it knows what to watch. Nil: it has to be read.
 func (s *Store) remembered(ctx context.Context, n *session, r driver.Ref) (*turn, error) {
 	v := s.seen(r.Name, young)
@@ -120,7 +120,7 @@ func (s *Store) lookAgain(ctx context.Context, n *session, r driver.Ref) (st dri
 	return t.status(r.ID, t.q.State(r), time.Time{}, 0), nil
 }
 
-// await blocks until a watch fires, or, which it answers, a lingering claim ends;
+// await blocks until a watch fires, or, which it reports, a lingering claim ends;
 // ends is zero if none matters.
 func (s *Store) await(ctx context.Context, watches []<-chan zk.Event, ends time.Duration) (over bool, err error) {
 	var passed <-chan time.Time
@@ -146,7 +146,7 @@ func (s *Store) await(ctx context.Context, watches []<-chan zk.Event, ends time.
 	return false, nil
 }
 
-// obstacles answers what a waiting claim has to watch: its own child, which is
+// obstacles returns what a waiting claim has to watch: its own child, which is
 // touched when it is granted, and the child of the claim in front; or, for the
 // first in line where several can hold, the list of children. ends is when the
 // first of those in front ends that linger.

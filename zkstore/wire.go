@@ -15,7 +15,7 @@ import (
 // It reads what session timeout the server has granted.
 //
 // It pings the server more often than the client would, and notes which pings were
-// answered; see pulse.
+// got a reply; see pulse.
 //
 // And when the connection is lost, it says of all that was watched that it may
 // have changed. The client would set its watches again on the next connection,
@@ -25,7 +25,7 @@ import (
 type wire struct {
 	net.Conn
 	session *session
-	known   bool   // the server has answered the first request
+	known   bool   // the server has replied to the first request
 	settled bool   // what came after that was handed over
 	ahead   []byte // of whole frames: to be read before anything else
 	err     error  // comes after those
@@ -36,10 +36,10 @@ type wire struct {
 
 	mu    sync.Mutex  // held while something is written
 	asked time.Time   // when the session was asked for
-	pings []time.Time // when those were sent that were not answered yet, in order
+	pings []time.Time // when those were sent that have no reply yet, in order
 }
 
-// A ping is a frame of a request's number, this one, and its operation. Its answer
+// A ping is a frame of a request's number, this one, and its operation. Its reply
 // begins with the same number.
 const (
 	pingNumber = 0xfffffffe
@@ -81,11 +81,11 @@ func (w *wire) Read(p []byte) (int, error) {
 		if w.err != nil {
 			return 0, w.err
 		}
-		answered := w.known
+		replied := w.known
 		if w.err = w.frame(); w.err != nil && w.known {
 			w.ahead = w.session.alarms()
 		}
-		if answered && !w.settled {
+		if replied && !w.settled {
 			// The client may still read what it has of the last connection, without a
 			// lock, while it takes in the first frame of this one. As nothing is left
 			// to be set again, that harms nobody; but the race detector sees it.
@@ -123,9 +123,9 @@ func (w *wire) Write(p []byte) (int, error) {
 		n.trouble = trouble
 		n.mu.Unlock()
 		if !first {
-			// Told that, the client would answer the request, and again when the
+			// Told that, the client would reply to the request, and again when the
 			// connection has ended, as that alone tells it. Nobody waits for the
-			// answers to its last one for longer than a second: then the second answer
+			// replies to its last one for longer than a second: then the second reply
 			// would hold up the end of the client, and Close, for ever.
 			w.Close()
 			return len(p), nil
@@ -141,7 +141,7 @@ func refused(addr string, err error) error {
 		"this address has as many connections as maxClientCnxns allows, 60 by default: %w", addr, err)
 }
 
-// SetReadDeadline bounds the wait for the first answer, which the client would
+// SetReadDeadline bounds the wait for the first reply, which the client would
 // give ten times its timeout.
 func (w *wire) SetReadDeadline(t time.Time) error {
 	if most := time.Now().Add(dialTimeout); !w.known && t.After(most) {
@@ -150,7 +150,7 @@ func (w *wire) SetReadDeadline(t time.Time) error {
 	return w.Conn.SetReadDeadline(t)
 }
 
-// frame reads one answer of the server.
+// frame reads one reply of the server.
 func (w *wire) frame() error {
 	var head [4]byte
 	_, err := io.ReadFull(w.Conn, head[:])
@@ -182,7 +182,7 @@ func (w *wire) frame() error {
 			n.store.replace(n)
 		}
 	case len(w.ahead) < 20: // length, protocol, timeout, session id
-		err = fmt.Errorf("%s answers %d bytes: it is no ZooKeeper server", w.RemoteAddr(), len(w.ahead))
+		err = fmt.Errorf("%s replies with %d bytes: it is no ZooKeeper server", w.RemoteAddr(), len(w.ahead))
 		n.trouble = err
 	default:
 		w.known = true
@@ -220,8 +220,8 @@ func (w *wire) beat() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.pings) > 0 {
-		// They are answered in order: at least as many have arrived.
-		w.pulse.answered(w.pings[0])
+		// The replies come in order: at least as many have arrived.
+		w.pulse.replied(w.pings[0])
 		w.pings = slices.Delete(w.pings, 0, 1)
 	}
 }
@@ -244,7 +244,7 @@ func (n *session) happened(path string) {
 	}
 }
 
-// alarms answers the frames in which a server would say that all that is watched
+// alarms returns the frames in which a server would say that all that is watched
 // was deleted, which fires watches of every kind.
 func (n *session) alarms() (frames []byte) {
 	const (

@@ -20,7 +20,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	ttl := pawl.DefaultTTL
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine the store: does it answer, how fast, what breaks locks there",
+		Short: "Examine the store: does it reply, how fast, what breaks locks there",
 		Long: `Doctor asks the store some harmless questions, takes and releases a lock on a name
 of its own with the rights of the URL, and looks at the settings of the engine
 that break locks. It prints one line for each finding, and what to do about it.

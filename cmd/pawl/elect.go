@@ -123,7 +123,7 @@ func (a *app) elect(ctx context.Context, o *runOptions, always bool) error {
 	}
 }
 
-// pause waits, and answers the signal that ended it early.
+// pause waits, and returns the signal that ended it early.
 func (s *session) pause(ctx context.Context, d time.Duration) error {
 	ctx, stop := s.sig.Context(ctx)
 	defer stop()

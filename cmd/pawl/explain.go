@@ -63,7 +63,7 @@ func plainTLS(raw, text string) string {
 	switch {
 	case strings.Contains(text, handshake):
 		return strings.ReplaceAll(text, handshake, "the server does not speak TLS there") + instead
-	case wants && has("deadline exceeded", "no answer", "gave up"):
+	case wants && has("deadline exceeded", "no reply", "gave up"):
 		return text + "; maybe the server does not speak TLS there" + instead
 	case secure != "" && has("connection reset by peer", "error reading server preface", "malformed HTTP"):
 		return text + "; maybe the server speaks TLS alone there" + instead

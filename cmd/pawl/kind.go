@@ -19,7 +19,7 @@ type kind struct {
 	units, limit      int64
 }
 
-// check answers what is wrong with the flags. n and l tell whether -n and
+// check returns what is wrong with the flags. n and l tell whether -n and
 // --limit were given.
 func (k *kind) check(n, l bool) error {
 	switch {
@@ -39,7 +39,7 @@ func (k *kind) check(n, l bool) error {
 	return nil
 }
 
-// least answers for how many units a run waits that would wait for itself if it
+// least returns for how many units a run waits that would wait for itself if it
 // had as many as are left: readers wait for a writer who waits for them.
 func (k *kind) least() int64 {
 	if k.limit > 0 {

@@ -97,7 +97,7 @@ Exit status:
 	return latch
 }
 
-// find learns the count of a latch, for those who were not given it, and answers
+// find learns the count of a latch, for those who were not given it, and reports
 // whether there is one.
 func (o *latchOptions) find(ctx context.Context, c *pawl.Client, name string) (bool, error) {
 	if o.count > 0 {
@@ -126,7 +126,7 @@ func (a *app) showLatch(ctx context.Context, c *pawl.Client, name string, o *lat
 	return a.printLatch(name, o.count, left)
 }
 
-// check answers what is wrong with the flags. counts tells that --count is needed.
+// check returns what is wrong with the flags. counts tells that --count is needed.
 func (o *latchOptions) check(cmd *cobra.Command, counts bool) error {
 	flags := cmd.Flags()
 	given := flags.Changed("count")
@@ -151,7 +151,7 @@ func (o *latchOptions) check(cmd *cobra.Command, counts bool) error {
 	return nil
 }
 
-// countDown repeats what had no answer, under the same party.
+// countDown repeats what had no reply, under the same party.
 func (a *app) countDown(ctx context.Context, name string, o *latchOptions) error {
 	var left int64
 	w := &wait{what: fmt.Sprintf("count down latch %q", name), timeout: o.patience}
@@ -162,7 +162,7 @@ func (a *app) countDown(ctx context.Context, name string, o *latchOptions) error
 	}
 	if err := a.await(ctx, w); err != nil {
 		if w.timedOut {
-			return &failure{status: exitUnreachable, err: fmt.Errorf("%s: no answer in %v", w.what, o.patience)}
+			return &failure{status: exitUnreachable, err: fmt.Errorf("%s: no reply in %v", w.what, o.patience)}
 		}
 		return err
 	}

@@ -183,7 +183,7 @@ func TestSilentStore(t *testing.T) {
 	}
 	for args, p := range running {
 		p.Want(69)
-		for _, part := range []string{"no answer in 5s: ", l.Addr().String()} {
+		for _, part := range []string{"no reply in 5s: ", l.Addr().String()} {
 			if !strings.Contains(p.Err.String(), part) {
 				t.Errorf("%s: %s", args, p.Err)
 			}

@@ -31,7 +31,7 @@ over.
 Exit status:
   0   all names are listed
   65  some names can't be read; the others are listed
-  69  the store can't be reached, or did not answer to the end`,
+  69  the store can't be reached, or did not reply to the end`,
 		Example: `  pawl list
   pawl list deploy/
   pawl list --json | jq -r '.[] | select(.waiters != []) | .name'`,
@@ -104,7 +104,7 @@ func (a *app) list(ctx context.Context, c *pawl.Client, prefix string) error {
 	return nil
 }
 
-// watched lists, and ends with an error when the store does not answer any longer.
+// watched lists, and ends with an error when the store does not reply any longer.
 // That no name comes does not say so: it may have to look through many that do not
 // begin with prefix.
 func watched(ctx context.Context, c *pawl.Client, prefix string) iter.Seq2[driver.Queue, error] {
@@ -127,7 +127,7 @@ func watched(ctx context.Context, c *pawl.Client, prefix string) iter.Seq2[drive
 				silent := ask.Err() != nil
 				end()
 				if err != nil && silent {
-					cancel(fmt.Errorf("no answer in %v", requestTimeout))
+					cancel(fmt.Errorf("no reply in %v", requestTimeout))
 					return
 				}
 			}

@@ -23,7 +23,7 @@ import (
 type listStore struct {
 	driver.Store
 	list   func(ctx context.Context, yield func(driver.Queue, error) bool)
-	silent bool // it does not answer questions
+	silent bool // it does not reply to requests
 }
 
 func (s *listStore) List(ctx context.Context, _ string) iter.Seq2[driver.Queue, error] {
@@ -93,7 +93,7 @@ func TestListOfAStoreThatFallsSilent(t *testing.T) {
 			if json.Valid([]byte(out)) {
 				t.Error("what is not complete passes for it")
 			}
-			if err == nil || classify(err).status != exitUnreachable || !strings.Contains(err.Error(), "no answer in 5s") {
+			if err == nil || classify(err).status != exitUnreachable || !strings.Contains(err.Error(), "no reply in 5s") {
 				t.Error(err)
 			}
 			if d := time.Since(began); d > 3*requestTimeout {
@@ -103,7 +103,7 @@ func TestListOfAStoreThatFallsSilent(t *testing.T) {
 	}
 }
 
-// A store that has much to look through is waited for while it answers, and what
+// A store that has much to look through is waited for while it replies, and what
 // comes is printed meanwhile.
 func TestListOfASlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,7 @@ const (
 	exitLost        = 79
 )
 
-// How long a store may take to answer: a run for the first time, and one
+// How long a store may take to reply: a run for the first time, and one
 // question.
 const (
 	contactTimeout = 5 * time.Second
@@ -221,7 +221,7 @@ PAWL_LABEL stand in for the flags of 'pawl run', 'pawl elect', 'pawl barrier' an
 'pawl latch wait' that are not given.
 
 Exit status:
-  64  the call is wrong            74  the answer can't be written
+  64  the call is wrong            74  the output can't be written
   65  names can't be read (list)   75  the lock is busy, or the time is up
   68  nobody leads                 76  the barrier or latch is broken
   69  the store can't be reached   79  the lock was lost, or held too long
@@ -332,12 +332,12 @@ func (a *app) with(ctx context.Context, f func(context.Context, *pawl.Client) er
 	})
 }
 
-// unanswered says for how long an answer was waited for, if err does not.
+// unanswered says for how long a reply was waited for, if err does not.
 func unanswered(ctx context.Context, err error) error {
 	waited := new(pawl.WaitError)
 	end, _ := ctx.Deadline() // a connection may notice it before the context does
 	if errors.Is(err, context.DeadlineExceeded) && time.Until(end) < time.Second && !errors.As(err, &waited) {
-		return engine(fmt.Errorf("no answer in %v: %w", requestTimeout, err))
+		return engine(fmt.Errorf("no reply in %v: %w", requestTimeout, err))
 	}
 	return err
 }

@@ -65,7 +65,7 @@ func schemaOf(database, schema, prefix string) (string, error) {
 	return "", usage("database %q: there are postgres and mysql", database)
 }
 
-// grants answers, as comments, the rights that a program's user needs on those
+// grants returns, as comments, the rights that a program's user needs on those
 // tables. The names have been checked.
 func grants(database, schema, prefix string) string {
 	on := cmp.Or(prefix, mysqlstore.DefaultPrefix)

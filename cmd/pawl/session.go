@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// How long pawl tries to leave nothing behind in a store that does not answer:
+// How long pawl tries to leave nothing behind in a store that does not reply:
 // a lease; a place in the queue; what the store most likely does not have. What
 // is left runs out with its TTL.
 const (
@@ -96,7 +96,7 @@ func (s *session) acquire(ctx context.Context) (held, error) {
 	w.begin()
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// A store that fails later is waited for; one that never answered is
+	// A store that fails later is waited for; one that never replied is
 	// rather a wrong address.
 	contact := time.AfterFunc(contactTimeout, func() {
 		if !w.contacted() {

@@ -83,7 +83,7 @@ func holding(e *driver.Entry) string {
 	return fmt.Sprintf("held by %s %s", who(e), since(e.Held))
 }
 
-// split answers the claims that hold and those that wait, in order.
+// split returns the claims that hold and those that wait, in order.
 func split(q *driver.Queue) (holders, waiters []driver.Entry) {
 	for _, e := range q.Claims {
 		if e.State == driver.Holding {

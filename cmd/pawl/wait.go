@@ -22,8 +22,8 @@ func (s *session) gaveUp(cause, err error) error {
 	if !timedOut && !errors.Is(err, pawl.ErrHeld) {
 		return engine(err)
 	}
-	// An engine that fails is not busy, even if it still answers questions. Of
-	// a request that had no answer yet, those tell more.
+	// An engine that fails is not busy, even if it still replies to others. Of
+	// a request that had no reply yet, those tell more.
 	var waited *pawl.WaitError
 	var trouble error
 	if errors.As(err, &waited) {
@@ -95,7 +95,7 @@ type watcher struct {
 	latest chan pawl.Event // what tell has not told yet; holds one
 
 	mu      sync.Mutex
-	contact bool // the store has answered
+	contact bool // the store has replied
 	held    bool // a lease was granted
 	over    bool // and is lost
 	ahead   int
@@ -125,7 +125,7 @@ func (w *watcher) observe(e pawl.Event) {
 	}
 }
 
-// note answers whether e is news for those who wait.
+// note reports whether e is news for those who wait.
 func (w *watcher) note(e pawl.Event) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,7 +177,7 @@ func (w *watcher) giveUp() {
 	w.over = true
 }
 
-// recent answers the last failure unless it is older than that: renewals since
+// recent returns the last failure unless it is older than that: renewals since
 // then may have worked.
 func (w *watcher) recent(age time.Duration) error {
 	w.mu.Lock()
@@ -189,7 +189,7 @@ func (w *watcher) recent(age time.Duration) error {
 }
 
 // tell prints for whom it waits, at most once a second, until the function it
-// answers is called, which wants to know whether the lock was granted.
+// returns is called, which wants to know whether the lock was granted.
 func (w *watcher) tell(a *app, name string) (stop func(granted bool)) {
 	ctx, quit := context.WithCancel(context.Background())
 	failing, last := pawl.Retrying.String(), ""
@@ -218,7 +218,7 @@ func (w *watcher) tell(a *app, name string) (stop func(granted bool)) {
 	}
 }
 
-// tellWaiting prints e unless that would repeat what was told last, and answers
+// tellWaiting prints e unless that would repeat what was told last, and returns
 // what is told now.
 func (a *app) tellWaiting(e pawl.Event, name, last string) string {
 	key, failing := e.Kind.String(), pawl.Retrying.String()

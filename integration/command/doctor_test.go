@@ -86,7 +86,7 @@ func TestDoctorRedis(t *testing.T) {
 	b.doctor(1).want(t, "warn", "persistence", "snapshots")
 
 	b.redis.Pause()
-	b.doctor(69).want(t, "fail", "reachable", "no answer within 5s")
+	b.doctor(69).want(t, "fail", "reachable", "no reply within 5s")
 }
 
 func TestDoctorRedisReplica(t *testing.T) {

@@ -66,7 +66,7 @@ func (b *bundle) run(args ...string) *proctest.Process {
 	return p
 }
 
-// hold starts a pawl whose command ignores SIGTERM, and answers the command's
+// hold starts a pawl whose command ignores SIGTERM, and returns the command's
 // pid when it runs.
 func (b *bundle) hold(name string, flags ...string) (*proctest.Process, int) {
 	b.t.Helper()
@@ -147,7 +147,7 @@ func (b *bundle) exists(name string) bool {
 	return err == nil
 }
 
-// read answers the lines of a file, none if there is no file.
+// read returns the lines of a file, none if there is no file.
 func (b *bundle) read(name string) (lines []string) {
 	b.t.Helper()
 	text, err := os.ReadFile(filepath.Join(b.dir, name))

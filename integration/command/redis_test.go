@@ -154,7 +154,7 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-func TestServerThatNeverAnswers(t *testing.T) {
+func TestServerThatNeverReplies(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{})
 	b.redis.Pause()
 	b.start("run", "x", "true").Want(69)
@@ -163,7 +163,7 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	b.start("show", "x").Want(69)
 }
 
-// A server that answers questions but takes no writes is not a busy lock.
+// A server that allows reads but takes no writes is not a busy lock.
 func TestServerThatRefusesWrites(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{})
 	b.configure("maxmemory", "1")
@@ -216,7 +216,7 @@ func (b *redisBundle) configure(name, value string) {
 	b.order("CONFIG SET " + name + " " + value)
 }
 
-// order sends a command that is answered by OK.
+// order sends a command whose reply is OK.
 func (b *redisBundle) order(line string) {
 	b.t.Helper()
 	conn, err := net.Dial("tcp", b.redis.Addr())
@@ -231,15 +231,15 @@ func (b *redisBundle) order(line string) {
 	if _, err := fmt.Fprintf(conn, "%s\r\nPING\r\n", line); err != nil {
 		b.t.Fatal(err)
 	}
-	var answer []byte
-	for !bytes.HasSuffix(answer, []byte("+PONG\r\n")) {
+	var reply []byte
+	for !bytes.HasSuffix(reply, []byte("+PONG\r\n")) {
 		buf := make([]byte, 256)
 		n, err := conn.Read(buf)
-		if answer = append(answer, buf[:n]...); err != nil {
-			b.t.Fatalf("%q, %v", answer, err)
+		if reply = append(reply, buf[:n]...); err != nil {
+			b.t.Fatalf("%q, %v", reply, err)
 		}
 	}
-	if bytes.Contains(answer, []byte("-")) {
-		b.t.Fatalf("%s: %q", line, answer)
+	if bytes.Contains(reply, []byte("-")) {
+		b.t.Fatalf("%s: %q", line, reply)
 	}
 }

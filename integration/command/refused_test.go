@@ -45,8 +45,8 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// Nothing is answered, and the connection stands.
-func TestNobodyAnswers(t *testing.T) {
+// There is no reply, and the connection stands.
+func TestNobodyReplies(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -79,7 +79,7 @@ func takesClaims(t *testing.T, e *servers.Etcd, s driver.Store, m *meddler) {
 	try("adopt", func(ctx context.Context) (driver.Status, error) { return s.Adopt(ctx, a) })
 }
 
-// Two claims whose Enter went without an answer leave at the same time, and the replies
+// Two claims whose Enter got no reply leave at the same time, and the replies
 // come in another order than the requests were carried out: their lease takes claims
 // all the same.
 func TestEtcdTwoLeaveAtOnce(t *testing.T) {

@@ -156,7 +156,7 @@ func TestEtcdSetLimitWakes(t *testing.T) {
 	for {
 		st, err := s.Wait(ctx, storetest.Ref(w))
 		if err != nil {
-			t.Fatalf("it was granted, and Wait answers %v", err)
+			t.Fatalf("it was granted, and Wait returns %v", err)
 		}
 		if st.State == driver.Holding {
 			return

@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/internal/await"
 )
 
-// What a server answers passes or is permanent as docs/ERRORS.md says, for each call.
+// What a server replies passes or is permanent as docs/ERRORS.md says, for each call.
 // The codes that cannot be provoked here are put in the server's place.
 func TestEtcdCodes(t *testing.T) {
 	t.Parallel()
@@ -56,12 +56,12 @@ func TestEtcdCodes(t *testing.T) {
 		{rpctypes.ErrGRPCRequestTooLarge, true, "--max-request-bytes"},
 		{status.Error(codes.Unimplemented, "unknown service"), true, "3.4 or later"},
 	} {
-		wg.Go(func() { answered(t, e, tt.err, tt.permanent, tt.says) }) // the client repeats some of them for seconds
+		wg.Go(func() { replied(t, e, tt.err, tt.permanent, tt.says) }) // the client repeats some of them for seconds
 	}
 }
 
-// answered makes all calls on a server that answers err.
-func answered(t *testing.T, e *servers.Etcd, err error, permanent bool, says string) {
+// replied makes all calls on a server that replies err.
+func replied(t *testing.T, e *servers.Etcd, err error, permanent bool, says string) {
 	var m meddler
 	s := m.store(t, e)
 	c := storetest.Mutex("codes/"+driver.NewID(), time.Minute)
@@ -83,7 +83,7 @@ func answered(t *testing.T, e *servers.Etcd, err error, permanent bool, says str
 	} {
 		wg.Go(func() {
 			if got := call(); got == nil || driver.IsPermanent(got) != permanent || !strings.Contains(got.Error(), says) {
-				t.Errorf("%s, where the server answers %v: %v; permanent is %v, want %v and %q", what, err, got, driver.IsPermanent(got), permanent, says)
+				t.Errorf("%s, where the server replies %v: %v; permanent is %v, want %v and %q", what, err, got, driver.IsPermanent(got), permanent, says)
 			}
 		})
 	}

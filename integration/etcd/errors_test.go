@@ -26,7 +26,7 @@ import (
 	"github.com/pawl-go/pawl/internal/await"
 )
 
-// etcdFails fails the test unless a store at that URL answers an error that is
+// etcdFails fails the test unless a store at that URL returns an error that is
 // permanent or not, says so, and shows no password.
 func etcdFails(t *testing.T, url string, permanent bool, says ...string) {
 	t.Helper()

@@ -208,10 +208,10 @@ func TestEtcdLeaseEndsWhileWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st := <-waited; st.State != driver.Gone {
-		t.Errorf("its lease has ended, and Wait answers %+v", st)
+		t.Errorf("its lease has ended, and Wait returns %+v", st)
 	}
 	if st, err := storetest.Renew(ctx, b, w); err != nil || st.State != driver.Gone {
-		t.Errorf("its lease has ended, and Renew answers %+v, %v", st, err)
+		t.Errorf("its lease has ended, and Renew returns %+v, %v", st, err)
 	}
 	if st, err := third.Wait(ctx, storetest.Ref(next)); err != nil || st.State != driver.Holding {
 		t.Errorf("the one behind: %v, %v", st.State, err)
@@ -341,7 +341,7 @@ func TestEtcdLateEnter(t *testing.T) {
 	ctx := await.Context(t)
 	c := storetest.Mutex("late", time.Minute)
 	if _, err := s.Enter(ctx, c); err == nil {
-		t.Fatal("the request is under way, and Enter answers without an error")
+		t.Fatal("the request is under way, and Enter returns without an error")
 	}
 	f.fault.Store(nil)
 	if was, err := s.Leave(ctx, storetest.Ref(c)); err != nil || was != driver.Gone {
@@ -450,7 +450,7 @@ func TestEtcdThousands(t *testing.T) {
 		t.Errorf("5 rounds took %v keepalives, %v at most are needed", now-renewals, most)
 	}
 	if refused.Load() > 0 {
-		t.Errorf("%d renewals answered other than holding", refused.Load())
+		t.Errorf("%d renewals returned other than holding", refused.Load())
 	}
 
 	// One of them is broken, one is taken away by another process: both are

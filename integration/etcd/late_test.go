@@ -95,7 +95,7 @@ func touches(req any, prefix string) bool {
 	return false
 }
 
-// states renews claims with a TTL and answers how they are.
+// states renews claims with a TTL and returns how they are.
 func states(t testing.TB, s driver.Store, cs []driver.Claim, ttl time.Duration) []driver.State {
 	t.Helper()
 	refs, got := make([]driver.Ref, len(cs)), make([]driver.State, len(cs))
@@ -143,7 +143,7 @@ func TestEtcdLateLeave(t *testing.T) {
 	})
 	ctx := await.Context(t)
 	if _, err := s.Leave(ctx, storetest.Ref(first)); err == nil {
-		t.Fatal("the request is under way, and Leave answers without an error")
+		t.Fatal("the request is under way, and Leave returns without an error")
 	}
 	m.set(nil)
 	if was, err := s.Leave(ctx, storetest.Ref(first)); err != nil || was != driver.Holding {
@@ -160,7 +160,7 @@ func TestEtcdLateLeave(t *testing.T) {
 	}
 }
 
-// The same while Leave waits for its answer still, and the claim is known to be
+// The same while Leave waits for its reply still, and the claim is known to be
 // gone by another's doing.
 func TestEtcdSlowLeave(t *testing.T) {
 	e := servers.RunEtcd(t, servers.EtcdOptions{})
@@ -265,7 +265,7 @@ func TestEtcdLostMove(t *testing.T) {
 	longer := c
 	longer.TTL = time.Minute
 	if _, err := storetest.Renew(ctx, s, longer); err == nil {
-		t.Fatal("the reply was lost, and Renew answers without an error")
+		t.Fatal("the reply was lost, and Renew returns without an error")
 	}
 	m.set(nil)
 	revoke(t, dialEtcd(t, e.Addr()), c)
@@ -350,7 +350,7 @@ func TestEtcdRenewedWhileBuried(t *testing.T) {
 			t.Fatal(err)
 		}
 		if there := len(q.Claims) == 1; there != (st.State == driver.Holding) && time.Now().Before(st.Deadline) {
-			t.Fatalf("renew answered %v, and in the queue are %+v", st.State, q.Claims)
+			t.Fatalf("renew returned %v, and in the queue are %+v", st.State, q.Claims)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -404,7 +404,7 @@ func TestEtcdLostBar(t *testing.T) {
 	c, next := storetest.Mutex("barred", time.Minute), storetest.Mutex("next", time.Minute)
 	m.set(func(any, func() error) error { return errUnknown })
 	if _, err := s.Enter(ctx, c); err == nil {
-		t.Fatal("the request is under way, and Enter answers without an error")
+		t.Fatal("the request is under way, and Enter returns without an error")
 	}
 	held, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -427,7 +427,7 @@ func TestEtcdLostBar(t *testing.T) {
 	}()
 	await.Value(t, "the request", held)
 	if _, err := s.Leave(ctx, storetest.Ref(c)); err == nil {
-		t.Error("the reply was lost, and Leave answers without an error")
+		t.Error("the reply was lost, and Leave returns without an error")
 	}
 	m.set(nil)
 	close(release)

@@ -62,7 +62,7 @@ func TestEtcdBrokenLingeringClaimLeavesNoLease(t *testing.T) {
 // to last.
 func TestEtcdLostSwapLeavesNoLease(t *testing.T) {
 	t.Skip("a lease that was made for a record cannot be revoked while the request that uses it may be carried out yet; " +
-		"it ends after the record's TTL. To end it sooner needs a record's lease to be short, and kept alive until the swap is answered")
+		"it ends after the record's TTL. To end it sooner needs a record's lease to be short, and kept alive until the swap has its reply")
 	e := servers.RunEtcd(t, servers.EtcdOptions{})
 	raw := dialEtcd(t, e.Addr())
 	var m meddler

@@ -96,7 +96,7 @@ func TestEtcdLateRenewalWhileBuried(t *testing.T) {
 	s, near := m.store(t, e), openEtcd(t, e)
 	ctx := await.Context(t)
 	burying, moved := make(chan struct{}), make(chan struct{})
-	bury, answer := make(chan struct{}), make(chan struct{})
+	bury, reply := make(chan struct{}), make(chan struct{})
 	var first, move atomic.Bool
 	m.set(func(req any, send func() error) error {
 		switch {
@@ -109,7 +109,7 @@ func TestEtcdLateRenewalWhileBuried(t *testing.T) {
 		case first.Load() && move.CompareAndSwap(false, true): // it is put on the lease anew
 			err := send()
 			close(moved)
-			<-answer
+			<-reply
 			return err
 		}
 		return send()
@@ -134,7 +134,7 @@ func TestEtcdLateRenewalWhileBuried(t *testing.T) {
 	}
 	close(bury)
 	time.Sleep(200 * time.Millisecond) // what it deletes, if it is to, it deletes now
-	close(answer)
+	close(reply)
 	await.Value(t, "the renewal", done)
 	got, err := near.Enter(ctx, storetest.Mutex(name, 2*time.Second))
 	if err != nil {

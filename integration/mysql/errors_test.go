@@ -126,7 +126,7 @@ func TestMySQLPassingErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tx.Rollback()
-			var locker int64 // may still be shown as at it when it has been answered
+			var locker int64 // may still be shown as at it when it has its reply
 			if err := tx.QueryRowContext(await.Context(t), "SELECT CONNECTION_ID()").Scan(&locker); err != nil {
 				t.Fatal(err)
 			}

@@ -134,7 +134,7 @@ func TestMySQLErrors(t *testing.T) {
 		defer sqltest.Exec(t, admin, "SET GLOBAL read_only = OFF")
 		check(t, at("app:secret", "pawl", ""), false, "read-only")
 	})
-	// A database of the caller's own, whose connections would answer what does not
+	// A database of the caller's own, whose connections would report what does not
 	// last.
 	for params, want := range map[string]string{
 		"autocommit=0": "autocommit=1", "tx_isolation=%27READ-UNCOMMITTED%27": "isolation level", "sql_safe_updates=1": "sql_safe_updates=0",

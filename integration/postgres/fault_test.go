@@ -21,7 +21,7 @@ import (
 	"github.com/pawl-go/pawl/pgstore/pgx"
 )
 
-// endListeners ends the connections that listen, and answers how many there were.
+// endListeners ends the connections that listen, and returns how many there were.
 func endListeners(t testing.TB, db *sql.DB) (n int) {
 	t.Helper()
 	const query = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"

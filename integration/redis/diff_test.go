@@ -26,7 +26,7 @@ func num(n int64) string { return strconv.FormatInt(n, 10) }
 
 // TestRedisIsQueue runs random operations on the scripts and on package queue,
 // at the same times, and compares everything that either of them keeps,
-// answers, or tells others.
+// returns, or tells others.
 func TestRedisIsQueue(t *testing.T) {
 	r := servers.RunRedis(t, servers.RedisOptions{})
 	c := dialRedis(t, r)

@@ -165,7 +165,7 @@ func TestRedisRestart(t *testing.T) {
 			if st := storetest.Renewed(t, stores[0], h); (st.State == driver.Holding) != keep {
 				t.Errorf("the holder renews: %v", st.State)
 			}
-			storetest.Leave(t, stores[0], h) // the answer may be lost, and a repetition find nothing
+			storetest.Leave(t, stores[0], h) // the reply may be lost, and a repetition find nothing
 			wg.Wait()
 			if served != waiters {
 				t.Errorf("%d of %d were served", served, waiters)
@@ -399,7 +399,7 @@ func (c *lossyConn) Script(ctx context.Context, s *redisstore.Script, keys, args
 func (c *lossyConn) late(ctx context.Context, t *testing.T) {
 	t.Helper()
 	if reply, err := c.last(ctx); reply != "g" || err != nil {
-		t.Errorf("a late request is answered %q, %v; want g", reply, err)
+		t.Errorf("a late request gets %q, %v; want g", reply, err)
 	}
 }
 
@@ -457,7 +457,7 @@ func TestRedisEvicted(t *testing.T) {
 	}
 }
 
-// A batch is split, and every claim gets its own answer.
+// A batch is split, and every claim gets its own reply.
 func TestRedisRenewsMany(t *testing.T) {
 	r := servers.RunRedis(t, servers.RedisOptions{})
 	s := openRedis(t, r)

@@ -331,7 +331,7 @@ func TestRedisScriptsAreSentOnce(t *testing.T) {
 			}()
 		}
 		for range n {
-			if err := await.Value(t, "an answer", done); err != nil {
+			if err := await.Value(t, "a reply", done); err != nil {
 				t.Error(err)
 			}
 		}

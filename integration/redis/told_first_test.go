@@ -62,7 +62,7 @@ func TestToldBeforeAnotherHolds(t *testing.T) {
 			far, near := clientAt(t, p.Addr(), ttl), clientAt(t, r.Addr(), ttl)
 			old, next := storetest.TakenOver(t, far, near, func() { fault(p) })
 			if err := old.Unlock(t.Context()); !errors.Is(err, pawl.ErrLost) {
-				t.Errorf("unlock answers %v", err)
+				t.Errorf("unlock returns %v", err)
 			}
 			var res resource
 			if err := res.write(next.Token()); err != nil {

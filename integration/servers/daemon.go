@@ -24,7 +24,7 @@ type daemon struct {
 	dir     string // of its data and its log
 	port    int
 	command func() *exec.Cmd
-	// hello tells whether the server of that process answers to clients.
+	// hello tells whether the server of that process replies to clients.
 	hello func(pid int) bool
 
 	mu     sync.Mutex
@@ -65,7 +65,7 @@ func (d *daemon) start() error {
 	d.mu.Lock()
 	d.cmd, d.exited = cmd, exited
 	d.mu.Unlock()
-	if err := d.answers(cmd.Process.Pid, exited); err != nil {
+	if err := d.replies(cmd.Process.Pid, exited); err != nil {
 		d.Kill()
 		text, _ := os.ReadFile(logPath)
 		return fmt.Errorf("start %s on %s: %w\n%s", d.name, d.Addr(), err, bytes.TrimSpace(text))
@@ -73,7 +73,7 @@ func (d *daemon) start() error {
 	return nil
 }
 
-func (d *daemon) answers(pid int, exited <-chan struct{}) error {
+func (d *daemon) replies(pid int, exited <-chan struct{}) error {
 	for end := time.Now().Add(await.Limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		select {
 		case <-exited:
@@ -84,7 +84,7 @@ func (d *daemon) answers(pid int, exited <-chan struct{}) error {
 			return nil
 		}
 	}
-	return errors.New("it does not answer")
+	return errors.New("it does not reply")
 }
 
 // Kill ends the server at once (SIGKILL), and waits until it has ended.

@@ -38,7 +38,7 @@ type Etcd struct {
 	cluster       string // all members; "": it is the only one
 }
 
-// StartEtcd starts a server that keeps its data in dir, and answers when it
+// StartEtcd starts a server that keeps its data in dir, and returns when it
 // is ready.
 func StartEtcd(dir string, opts EtcdOptions) (*Etcd, error) {
 	if _, err := exec.LookPath("etcd"); err != nil {
@@ -134,7 +134,7 @@ func (e *Etcd) get(path string) (string, error) {
 	return string(text), err
 }
 
-// Metric answers one of the server's counters, by its full name.
+// Metric returns one of the server's counters, by its full name.
 func (e *Etcd) Metric(name string) (float64, error) {
 	text, err := e.get("/metrics")
 	if err != nil {

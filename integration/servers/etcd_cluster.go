@@ -70,7 +70,7 @@ func (c *EtcdCluster) URL(members ...int) string {
 	return "etcd://" + strings.Join(addrs, ",")
 }
 
-// Leader answers which member leads by its own word; not is one that is not meant,
+// Leader returns which member leads by its own word; not is one that is not meant,
 // -1 if any is.
 func (c *EtcdCluster) Leader(not int) (int, error) {
 	leader, ok := awaitLeader(len(c.Members), func(i int) bool {

@@ -24,7 +24,7 @@ type MariaDBOptions struct {
 // MariaDB is a server that was started here.
 type MariaDB struct{ daemon }
 
-// StartMariaDB starts a server with a data folder of its own, and answers when it
+// StartMariaDB starts a server with a data folder of its own, and returns when it
 // accepts connections: for everybody, as root without a password, with a
 // database pawl. Remove ends it and removes the folder.
 func StartMariaDB(opts MariaDBOptions) (*MariaDB, error) {
@@ -101,7 +101,7 @@ func StartMariaDB(opts MariaDBOptions) (*MariaDB, error) {
 	return m, nil
 }
 
-// reason answers the lines that speak of errors, for what comes after them is a
+// reason returns the lines that speak of errors, for what comes after them is a
 // page of advice; all lines if there are none.
 func reason(out []byte) string {
 	var lines []string

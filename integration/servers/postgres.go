@@ -48,7 +48,7 @@ func program(name string) (string, error) {
 	return paths[len(paths)-1], nil
 }
 
-// StartPostgres starts a server with a data folder of its own, and answers when it
+// StartPostgres starts a server with a data folder of its own, and returns when it
 // accepts commands. Remove ends it and removes the folder.
 func StartPostgres(opts PostgresOptions) (*Postgres, error) {
 	p, err := newPostgres(opts)
@@ -80,7 +80,7 @@ func (p *Postgres) initdb() error {
 	return initdb(p.data(), "--auth=scram-sha-256", "--pwfile="+file)
 }
 
-// newPostgres answers a server with an empty folder.
+// newPostgres returns a server with an empty folder.
 func newPostgres(opts PostgresOptions) (*Postgres, error) {
 	server, err := program("postgres")
 	if err != nil {
@@ -264,7 +264,7 @@ func (p *Postgres) all(s syscall.Signal) {
 	syscall.Kill(pid, s)
 }
 
-// children answers the processes that a process has started.
+// children returns the processes that a process has started.
 func children(pid int) (pids []int) {
 	out, _ := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
 	for line := range strings.Lines(string(out)) {

@@ -149,7 +149,7 @@ func (p *Proxy) keep(client, server net.Conn) bool {
 	return true
 }
 
-// hear notes what a client says first, and answers whether it is to be heard.
+// hear notes what a client says first, and reports whether it is to be heard.
 func (p *Proxy) hear(from net.Conn, said []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,7 @@ var ErrMissing = errors.New("redis-server is not installed: `make test` installs
 
 // RedisOptions of a server. The zero value keeps all data in memory only.
 type RedisOptions struct {
-	AppendOnly bool     // write every command to a file before it is answered
+	AppendOnly bool     // write every command to a file before it is confirmed
 	Password   string   // of the default user
 	Args       []string // further arguments, as in "--maxmemory", "1mb"
 }
@@ -32,7 +32,7 @@ type Redis struct {
 	opts RedisOptions
 }
 
-// StartRedis starts a server that keeps its data in dir, and answers when it
+// StartRedis starts a server that keeps its data in dir, and returns when it
 // accepts commands.
 func StartRedis(dir string, opts RedisOptions) (*Redis, error) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -85,7 +85,7 @@ func (r *Redis) server() *exec.Cmd {
 	return cmd
 }
 
-// replies tells whether the server, and not another on its port, answers.
+// replies tells whether the server, and not another on its port, replies.
 func (r *Redis) replies(pid int) bool {
 	out, err := r.send("INFO server")
 	return err == nil && strings.Contains(out, "process_id:"+strconv.Itoa(pid)+"\r")

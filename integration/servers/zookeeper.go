@@ -37,7 +37,7 @@ type ZooKeeper struct {
 	number int // in its ensemble, from 1; 0: it has none
 }
 
-// StartZooKeeper starts a server that keeps its data in dir, and answers when it
+// StartZooKeeper starts a server that keeps its data in dir, and returns when it
 // serves.
 func StartZooKeeper(dir string, opts ZooKeeperOptions) (*ZooKeeper, error) {
 	if err := haveZooKeeper(); err != nil {

@@ -92,7 +92,7 @@ func (z *ZooKeeperEnsemble) URL(members ...int) string {
 	return "zk://" + strings.Join(addrs, ",")
 }
 
-// Leader answers which server leads by its own word; not is one that is not meant,
+// Leader returns which server leads by its own word; not is one that is not meant,
 // -1 if any is.
 func (z *ZooKeeperEnsemble) Leader(not int) (int, error) {
 	leader, ok := awaitLeader(len(z.Members), func(i int) bool {

@@ -25,7 +25,7 @@ type scene struct {
 	tokens map[string]int64        // before the operations
 }
 
-// act is an operation on a scene. It answers what it was told.
+// act is an operation on a scene. It returns what it was told.
 type act struct {
 	name string
 	part string // of the claim that must be there, or ""
@@ -156,7 +156,7 @@ func openScene(t *testing.T, s driver.Store, name string, parts []string) *scene
 	return sc
 }
 
-// end answers what has become of a scene, without what depends on the time.
+// end returns what has become of a scene, without what depends on the time.
 func (sc *scene) end(t *testing.T, s driver.Store) string {
 	t.Helper()
 	ctx := await.Context(t)
@@ -281,12 +281,12 @@ func TestSQLBetween(t *testing.T) {
 							between++
 						}
 						got := mine + "; " + other + "\n" + sc.end(t, good)
-						answered := got
+						told := got
 						if a.name == "enter x" && strings.Contains(got, "x holding") {
 							// It waited, and was granted before it was told so.
-							answered = strings.Replace(got, driver.Holding.String(), driver.Waiting.String(), 1)
+							told = strings.Replace(got, driver.Holding.String(), driver.Waiting.String(), 1)
 						}
-						if !slices.Contains(want, got) && !slices.Contains(want, answered) {
+						if !slices.Contains(want, got) && !slices.Contains(want, told) {
 							t.Errorf("%v: %s, with %s before statement %d:\n%s\nwant\n%s\nor\n%s", parts, a.name, b.name, at, got, want[0], want[1])
 						}
 					}
@@ -381,13 +381,13 @@ func TestSQLMeanwhile(t *testing.T) {
 			}
 			defer tx.Rollback()
 			sqltest.Exec(t, tx, fmt.Sprintf("UPDATE %s SET body = '%s', last = %d, since = 0, stamp = 77 WHERE name = '%s'", e.queues, text, now, sc.name))
-			answer := make(chan string, 1)
+			result := make(chan string, 1)
 			go func() {
 				got, err := tt.act.do(ctx, s, sc)
 				if err != nil {
 					got = err.Error()
 				}
-				answer <- got
+				result <- got
 			}()
 			for n := 0; n == 0; time.Sleep(time.Millisecond) {
 				if err := db.QueryRowContext(ctx, waits).Scan(&n); err != nil {
@@ -397,7 +397,7 @@ func TestSQLMeanwhile(t *testing.T) {
 			if err := tx.Commit(); err != nil {
 				t.Fatal(err)
 			}
-			if got := <-answer; got != tt.want {
+			if got := <-result; got != tt.want {
 				t.Errorf("%s, while another took the lock: %s, want %s", tt.act.name, got, tt.want)
 			}
 			q, err := s.Inspect(ctx, sc.name)

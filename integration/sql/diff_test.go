@@ -122,7 +122,7 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 					}
 					st.Deadline = noSend
 					if !reflect.DeepEqual(st, want) {
-						rt.Fatalf("answered %+v, want %+v", st, want)
+						rt.Fatalf("returned %+v, want %+v", st, want)
 					}
 					continue
 				}
@@ -170,7 +170,7 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 					}
 				}
 				if want := o.Leave(model, r); was != want {
-					rt.Fatalf("leave answered %v, want %v", was, want)
+					rt.Fatalf("leave returned %v, want %v", was, want)
 				}
 				if len(got.Claims) == 0 {
 					left++

@@ -21,7 +21,7 @@ import (
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
-// A server that is killed and started again has lost nothing that it answered,
+// A server that is killed and started again has lost nothing that it confirmed,
 // and connections that died with it are nobody's problem.
 func TestSQLKilled(t *testing.T) {
 	onSQL(t, func(t *testing.T, e *sqlEngine) {
@@ -124,8 +124,8 @@ func TestSQLKilledUnderLoad(t *testing.T) {
 	})
 }
 
-// A server that does not answer holds nobody up for longer than its context,
-// and goes on with what it had when it answers again.
+// A server that does not reply holds nobody up for longer than its context,
+// and goes on with what it had when it replies again.
 func TestSQLPaused(t *testing.T) {
 	onSQL(t, func(t *testing.T, e *sqlEngine) {
 		s := e.store(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
-// crowd puts n waiting claims behind a holder, and answers the holder.
+// crowd puts n waiting claims behind a holder, and returns the holder.
 func (e *sqlEngine) crowd(t testing.TB, s driver.Store, name string, n int) driver.Claim {
 	t.Helper()
 	h := storetest.Mutex(name, time.Hour)

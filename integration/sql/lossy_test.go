@@ -152,7 +152,7 @@ func TestSQLLosesEachReply(t *testing.T) {
 // losesEachReply expects that calls have so many statements.
 func losesEachReply(t *testing.T, good, s driver.Store, l *lossy, prefix string, least int64) {
 	ctx := await.Context(t)
-	// twice calls until it is answered, with the nth reply lost, and reports
+	// twice calls until there is a reply, with the nth reply lost, and reports
 	// whether one was.
 	twice := func(n int64, call func() error) (lost bool) {
 		t.Helper()

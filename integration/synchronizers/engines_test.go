@@ -27,7 +27,7 @@ type opener func() (driver.Store, error)
 // engine is a kind of store.
 type engine struct {
 	name string
-	// start starts what it needs, and answers its URL. Nil: it is in the memory of
+	// start starts what it needs, and returns its URL. Nil: it is in the memory of
 	// one process.
 	start func(*testing.T) string
 	// late is how much longer than its TTL a claim of the dead may live.
@@ -200,14 +200,14 @@ func (g *group) unlock(leases ...*pawl.Lease) {
 	}
 }
 
-// later is what a call answers that waits.
+// later is what a call returns that waits.
 type later struct {
 	lease *pawl.Lease
 	err   error
 	at    time.Time
 }
 
-// wait starts a call that waits, and answers when that many claims wait for
+// wait starts a call that waits, and returns when that many claims wait for
 // name.
 func (g *group) wait(c *pawl.Client, name string, waiting int, call func(context.Context) (*pawl.Lease, error)) <-chan later {
 	g.Helper()
@@ -227,7 +227,7 @@ func (g *group) granted(ch <-chan later) *pawl.Lease {
 	return g.lease(l.lease, l.err)
 }
 
-// count answers how many claims hold a name and wait for it.
+// count returns how many claims hold a name and wait for it.
 func (g *group) count(c *pawl.Client, name string) (holding, waiting int) {
 	g.Helper()
 	q, err := c.Inspect(g.ctx, name)
@@ -286,7 +286,7 @@ func (m *mortal) gone() error {
 	return nil
 }
 
-// whole answers the store with the optional part of the one beneath.
+// whole returns the store with the optional part of the one beneath.
 func (m *mortal) whole() driver.Store {
 	if all, ok := m.Store.(driver.AllEnterer); ok {
 		return struct {
@@ -345,7 +345,7 @@ func (m *mortal) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) 
 	return s, errors.Join(err, m.gone())
 }
 
-// names answers n names of the test's own.
+// names returns n names of the test's own.
 func (g *group) names(n int) (all []string) {
 	for i := range n {
 		all = append(all, fmt.Sprintf("%s/%c", g.name, 'a'+i))

@@ -58,7 +58,7 @@ type term struct {
 	resigned         time.Duration // 0: never
 }
 
-// terms answers those of the leases with that number, in order.
+// terms returns those of the leases with that number, in order.
 func (c *crowd) terms(number int) (all []*term) {
 	c.Helper()
 	for n, log := range c.logs() {
@@ -84,7 +84,7 @@ func (c *crowd) terms(number int) (all []*term) {
 	return all
 }
 
-// reigns answers whose term has begun after the first n, and has not ended.
+// reigns returns whose term has begun after the first n, and has not ended.
 func (c *crowd) reigns(number, n int) (worker int, ok bool) {
 	c.Helper()
 	all := c.terms(number)

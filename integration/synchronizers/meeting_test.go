@@ -82,7 +82,7 @@ func testGenerations(c *crowd) {
 	c.free("barrier")
 }
 
-// generation answers where the first party of the barrier is.
+// generation returns where the first party of the barrier is.
 func (c *crowd) generation() int {
 	text, err := os.ReadFile(filepath.Join(c.dir, "at"))
 	if err != nil || len(text) < 8 {

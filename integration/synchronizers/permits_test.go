@@ -50,7 +50,7 @@ func (w *worker) permit() error {
 	return nil
 }
 
-// slot answers a file that is locked for this process, nil if there are as many
+// slot returns a file that is locked for this process, nil if there are as many
 // living holders as permits.
 func (w *worker) slot() (*os.File, error) {
 	for end := time.Now().Add(await.Limit); ; time.Sleep(time.Millisecond) {
@@ -149,7 +149,7 @@ func testPermitsOfTheKilled(c *crowd) {
 	c.free("permits")
 }
 
-// holder answers a worker that lives and holds the name.
+// holder returns a worker that lives and holds the name.
 func (c *crowd) holder(name string) (number int, ok bool) {
 	c.Helper()
 	q, err := c.client.Inspect(c.Context(), name)

@@ -190,7 +190,7 @@ func (c *crowd) start(work string, vars ...string) *proctest.Process {
 	return p
 }
 
-// kill kills a worker (SIGKILL), and answers when it is dead.
+// kill kills a worker (SIGKILL), and returns when it is dead.
 func (c *crowd) kill(number int) {
 	c.Helper()
 	p := c.living[number]
@@ -238,7 +238,7 @@ func (c *crowd) eventually(ok func() bool, format string, args ...any) {
 	}
 }
 
-// progress answers how much was noted.
+// progress returns how much was noted.
 func (c *crowd) progress() (n int) {
 	c.Helper()
 	for _, log := range c.logs() {
@@ -260,7 +260,7 @@ func (c *crowd) free(names ...string) {
 	}
 }
 
-// claims answers how many claims there are on a name; -1 if the engine is too
+// claims returns how many claims there are on a name; -1 if the engine is too
 // slow.
 func (c *crowd) claims(name string) int {
 	c.Helper()
@@ -274,7 +274,7 @@ func (c *crowd) claims(name string) int {
 	return len(q.Claims)
 }
 
-// lost answers how often workers were told that they had lost a lease, as happens
+// lost returns how often workers were told that they had lost a lease, as happens
 // on a machine that stands still for a TTL: then others hold beside them.
 func (c *crowd) lost() (n int) {
 	c.Helper()
@@ -312,7 +312,7 @@ type notes struct {
 	end int64
 }
 
-// logs answers what the workers have noted, each in its order.
+// logs returns what the workers have noted, each in its order.
 func (c *crowd) logs() (all [][]entry) {
 	c.Helper()
 	for n := range c.noticed {
@@ -360,7 +360,7 @@ func (l *notes) read(worker int, path string) error {
 	return nil
 }
 
-// noted answers how many workers have noted it.
+// noted returns how many workers have noted it.
 func (c *crowd) noted(what string) (n int) {
 	c.Helper()
 	for _, log := range c.logs() {

@@ -69,7 +69,7 @@ func TestZooKeeperSpoiledNames(t *testing.T) {
 }
 
 // dark is a network that is gone after so many requests: the last one arrives, its
-// answer does not.
+// reply does not.
 type dark struct {
 	left atomic.Int64
 	gone chan struct{} // closed then

@@ -48,7 +48,7 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-// children answers what is under a path, nil if it is not there.
+// children returns what is under a path, nil if it is not there.
 func children(t testing.TB, c *zk.Conn, path string) []string {
 	t.Helper()
 	got, _, err := c.Children(path)

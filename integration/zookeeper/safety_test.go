@@ -177,7 +177,7 @@ func TestZooKeeperNextAndLast(t *testing.T) {
 	}
 }
 
-// A Leave that was taken along by an Enter whose caller goes away is answered all
+// A Leave that was taken along by an Enter whose caller goes away gets its reply all
 // the same.
 func TestZooKeeperTakenAlongByOneWhoGoes(t *testing.T) {
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
@@ -191,17 +191,17 @@ func TestZooKeeperTakenAlongByOneWhoGoes(t *testing.T) {
 		_, err := s.Enter(await.Brief(t, 100*time.Millisecond), next)
 		entered <- err
 	}()
-	type answer struct {
+	type result struct {
 		was driver.State
 		err error
 	}
-	left := make(chan answer, 1)
+	left := make(chan result, 1)
 	go func() {
 		was, err := s.Leave(await.Context(t), storetest.Ref(h))
-		left <- answer{was, err}
+		left <- result{was, err}
 	}()
 	if err := <-entered; err == nil {
-		t.Fatal("a server that stands still has answered")
+		t.Fatal("a server that stands still has replied")
 	}
 	z.Resume()
 	if got := <-left; got.err != nil || got.was != driver.Holding {
@@ -281,7 +281,7 @@ func TestZooKeeperRenewalNeedsTheServer(t *testing.T) {
 const stoppedWaiter = "PAWL_TEST_STOPPED_WAITER"
 
 // A process that is first in line is stopped for longer than its session, and
-// meanwhile it would have been its turn. When it goes on, no answer says that it
+// meanwhile it would have been its turn. When it goes on, no reply says that it
 // holds with time left.
 func TestZooKeeperStoppedProcess(t *testing.T) {
 	if url := os.Getenv(stoppedWaiter); url != "" {

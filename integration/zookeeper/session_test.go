@@ -14,9 +14,9 @@ import (
 )
 
 // The leader hears of a session from what its follower says now and then, not from
-// the session's requests. A follower that dies right after it has answered a renewal
+// the session's requests. A follower that dies right after it has confirmed a renewal
 // takes with it what the leader has not heard: nobody else holds before the deadline
-// that was answered, whenever the session said something before that.
+// that was confirmed, whenever the session said something before that.
 func TestZooKeeperFollowerDiesAfterRenewal(t *testing.T) {
 	t.Parallel()
 	const ttl = 6144 * time.Millisecond                          // the longest of its session

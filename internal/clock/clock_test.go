@@ -28,7 +28,7 @@ func TestOpen(t *testing.T) {
 	}
 	again, err := Open()
 	if err != nil || again != m || m.Boot == "" {
-		t.Errorf("Open answered %+v, then %+v, %v", m, again, err)
+		t.Errorf("Open returned %+v, then %+v, %v", m, again, err)
 	}
 	if m.Now() <= 0 {
 		t.Errorf("Now is %v", m.Now())

@@ -28,10 +28,10 @@ type Store struct {
 	Rand     *rand.Rand
 	Rate     float64               // of requests that meet a fault
 	Delay    time.Duration         // of a message, at the most
-	RenewErr error                 // what Renew answers
-	Down     bool                  // no answers: calls hang until their context ends
-	Lag      time.Duration         // of what Wait answers; that comes through even if down
-	Err      error                 // answered instead of calling the store
+	RenewErr error                 // what Renew returns
+	Down     bool                  // no replies: calls hang until their context ends
+	Lag      time.Duration         // of what Wait returns; that comes through even if down
+	Err      error                 // returned instead of calling the store
 	Hook     func(op string) error // called before the store; an error goes to the caller
 	After    func(op string) error // called after the store; likewise
 
@@ -136,7 +136,7 @@ func do[T any](ctx context.Context, f *Store, op string, call func(context.Conte
 		return none, err
 	}
 	f.Calls.Add(1)
-	answer, err := call(context.WithoutCancel(ctx)) // it is with the engine now
+	result, err := call(context.WithoutCancel(ctx)) // it is with the engine now
 	if after != nil {
 		if err := after(op); err != nil {
 			return none, err
@@ -148,7 +148,7 @@ func do[T any](ctx context.Context, f *Store, op string, call func(context.Conte
 	if err := wait(behind); err != nil {
 		return none, err
 	}
-	return answer, err
+	return result, err
 }
 
 func (f *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
@@ -181,7 +181,7 @@ func (f *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 }
 
 func (f *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
-	type answer struct {
+	type result struct {
 		st  driver.Status
 		err error
 	}
@@ -195,13 +195,13 @@ func (f *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 		}
 		return
 	}
-	answers, err := do(ctx, f, "renew", func(ctx context.Context) ([]answer, error) {
-		got := make([]answer, len(rs))
+	results, err := do(ctx, f, "renew", func(ctx context.Context) ([]result, error) {
+		got := make([]result, len(rs))
 		f.Store.Renew(ctx, rs, func(i int, st driver.Status, err error) {
 			if !st.Deadline.IsZero() {
 				st.Deadline = driver.Deadline(sent, rs[i].TTL)
 			}
-			got[i] = answer{st, err}
+			got[i] = result{st, err}
 		})
 		return got, nil
 	})
@@ -209,7 +209,7 @@ func (f *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 		if err != nil {
 			report(i, driver.Status{}, err)
 		} else {
-			report(i, answers[i].st, answers[i].err)
+			report(i, results[i].st, results[i].err)
 		}
 	}
 }

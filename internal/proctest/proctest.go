@@ -29,7 +29,7 @@ func Signals() {
 	}
 }
 
-// Build builds the Go program in the folder source, and answers its path and a
+// Build builds the Go program in the folder source, and returns its path and a
 // function that removes it.
 func Build(source string) (path string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "pawl-test")

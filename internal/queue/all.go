@@ -18,7 +18,7 @@ type Entering struct {
 	fits  bool
 }
 
-// EnterAll enters the claims as driver.AllEnterer says. Whatever it answers, the
+// EnterAll enters the claims as driver.AllEnterer says. Whatever it returns, the
 // queues are to be saved: time and renewals have changed them.
 func EnterAll(es []*Entering) (err error) {
 	all := true

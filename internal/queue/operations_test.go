@@ -45,7 +45,7 @@ func (m *machine) enter(t *rapid.T) {
 		p = Op{Now: m.now, Reachable: o.Reachable, Session: session}
 		triedTo, _ := p.Enter(&tried, &hasty)
 		if (wouldBe == driver.Holding) != (triedTo == driver.Holding) {
-			t.Fatalf("Enter answers %v, to try %v", wouldBe, triedTo)
+			t.Fatalf("Enter returns %v, to try %v", wouldBe, triedTo)
 		}
 
 		st, err := o.Enter(&m.q, &c)
@@ -88,7 +88,7 @@ func (m *machine) enter(t *rapid.T) {
 		again := clone(m.q)
 		p = Op{Now: m.now, Reachable: o.Reachable, Session: session}
 		if s2, err := p.Enter(&again, &c); s2 != st || err != nil || !same(again, m.q) {
-			t.Fatalf("Enter answered %v, its repetition %v, %v, and made of %+v\n%+v", st, s2, err, m.q, again)
+			t.Fatalf("Enter returned %v, its repetition %v, %v, and made of %+v\n%+v", st, s2, err, m.q, again)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func (m *machine) extend(c *Claim) {
 	}
 }
 
-// says answers what a claim's owner says of its used tokens: the truth or
+// says returns what a claim's owner says of its used tokens: the truth or
 // nothing.
 func (m *machine) says(t *rapid.T, id string) int64 {
 	if w := m.owners[id]; w != nil && rapid.Bool().Draw(t, "says") {

@@ -337,7 +337,7 @@ func (o *Op) Resize(q *Queue, r driver.Ref, units int64) driver.State {
 	return driver.Holding
 }
 
-// Break removes all holding claims and answers them. Their owners may go on
+// Break removes all holding claims and returns them. Their owners may go on
 // using spare tokens until they are told, or their time is up: tokens jump over
 // those.
 func (o *Op) Break(q *Queue) []Claim {
@@ -469,7 +469,7 @@ func (q *Queue) remove(id string) {
 	}
 }
 
-// Find answers the claim with that id, or nil.
+// Find returns the claim with that id, or nil.
 func (q *Queue) Find(id string) *Claim {
 	for i := range q.Claims { // claims are large: they are not copied to look at them
 		if q.Claims[i].ID == id {

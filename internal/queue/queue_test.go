@@ -206,7 +206,7 @@ func TestSignals(t *testing.T) {
 	if st := o.Renew(&q, driver.Ref{ID: "w1", TTL: Span(100)}); st != driver.Holding || len(o.Signals) != 0 {
 		t.Errorf("%v, told are %v", st, o.Signals)
 	}
-	o = at(200) // w1 and w2 have run out; the caller knows of its own grant by the answer
+	o = at(200) // w1 and w2 have run out; the caller knows of its own grant by the reply
 	enter(t, &q, o, "w3", 3, 3, 100, driver.Holding)
 	if len(o.Signals) != 0 {
 		t.Errorf("told are %v", o.Signals)

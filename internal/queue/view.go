@@ -14,7 +14,7 @@ func Micros(d time.Duration) int64 {
 // Span turns microseconds into a span.
 func Span(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// Status is what a call that was sent at sent answers for the claim id in
+// Status is what a call that was sent at sent returns for the claim id in
 // state s. ttl is what the call gave the claim, 0 if it renewed nothing.
 func (q *Queue) Status(id string, s driver.State, now int64, sent time.Time, ttl time.Duration) driver.Status {
 	st := driver.Status{State: s}

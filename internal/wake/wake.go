@@ -11,7 +11,7 @@ type Hub struct {
 	subs map[string][]chan struct{}
 }
 
-// Subscribe answers a channel that gets a value when Ring is called with key
+// Subscribe returns a channel that gets a value when Ring is called with key
 // from now on (one value for several rings in a row), and a function that ends
 // the subscription.
 func (h *Hub) Subscribe(key string) (<-chan struct{}, func()) {

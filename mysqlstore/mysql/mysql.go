@@ -24,7 +24,7 @@ const (
 )
 
 // Open makes a store on the database that a URL names, with up to 16 connections
-// of its own. It does no I/O: a server that does not answer shows with the first
+// of its own. It does no I/O: a server that does not reply shows with the first
 // call. o may be nil.
 //
 //	mysql://[user[:password]@]host[:port]/database[?parameter=value&…]
@@ -156,7 +156,7 @@ func parse(rawURL string, o *mysqlstore.Options) (*driversql.Config, *mysqlstore
 	if err != nil {
 		return fail("%v", err)
 	}
-	// Whatever the server's defaults are: what a statement answers must last, and
+	// Whatever the server's defaults are: what a statement confirms must last, and
 	// its text mean what it means, whatever that costs the server.
 	config.Params = map[string]string{
 		"autocommit": "1", "completion_type": "0", "sql_mode": "'STRICT_TRANS_TABLES'", "sql_safe_updates": "0", "sql_big_selects": "1",
@@ -190,7 +190,7 @@ func parse(rawURL string, o *mysqlstore.Options) (*driversql.Config, *mysqlstore
 }
 
 // quiet keeps the driver from writing to the program's standard error what calls
-// answer as errors anyway.
+// return as errors anyway.
 type quiet struct{}
 
 func (quiet) Print(...any) {}

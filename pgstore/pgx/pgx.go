@@ -28,13 +28,13 @@ const (
 	// The listening connection is tried after so long without a word: a dead one
 	// says nothing.
 	silence = 10 * time.Second
-	answer  = 5 * time.Second
+	reply   = 5 * time.Second
 
 	readOnly = "25006" // SQLSTATE
 )
 
 // Open makes a store on the database that a URL names, with connections of its
-// own: up to 16, and one to listen. It does no I/O: a server that does not answer
+// own: up to 16, and one to listen. It does no I/O: a server that does not reply
 // shows with the first call. o may be nil; its Listen is set.
 //
 //	postgres://[user[:password]@]host[:port][,host…]/database[?parameter=value&…]
@@ -228,7 +228,7 @@ func several(config *pgx.ConnConfig) bool {
 	})
 }
 
-// reason answers what pgx says is wrong with a URL, without the URL.
+// reason returns what pgx says is wrong with a URL, without the URL.
 func reason(err error) string {
 	if inner := errors.Unwrap(err); inner != nil {
 		if _, ok := errors.AsType[*url.Error](inner); !ok {
@@ -238,9 +238,9 @@ func reason(err error) string {
 	return "it cannot be read; in user and password, write other than letters and digits as %XX"
 }
 
-// Listen answers an [pgstore.Options.Listen] that connects as config says, for
+// Listen returns an [pgstore.Options.Listen] that connects as config says, for
 // those who bring their own database to [pgstore.New]. Through a pooler it
-// answers driver.ErrUnsupported.
+// returns driver.ErrUnsupported.
 func Listen(config *pgx.ConnConfig) func(context.Context, []string, func(), func(channel, payload string)) error {
 	return func(ctx context.Context, channels []string, up func(), message func(channel, payload string)) error {
 		c, err := pgx.ConnectConfig(ctx, config.Copy())
@@ -282,7 +282,7 @@ func Listen(config *pgx.ConnConfig) func(context.Context, []string, func(), func
 			case ctx.Err() != nil:
 				return ctx.Err()
 			case errors.Is(err, context.DeadlineExceeded):
-				ping, cancel := context.WithTimeout(ctx, answer)
+				ping, cancel := context.WithTimeout(ctx, reply)
 				err = c.Ping(ping)
 				cancel()
 				if err != nil {

@@ -30,7 +30,7 @@ func bucket(v int64) int {
 	return shift<<precision + int(v>>shift)
 }
 
-// middle answers the value in the middle of a bucket.
+// middle returns the value in the middle of a bucket.
 func middle(b int) float64 {
 	if b < 2<<precision {
 		return float64(b)
@@ -57,13 +57,13 @@ func (h *Hist) Add(o *Hist) {
 	h.max = max(h.max, o.max)
 }
 
-// Count answers how many spans were recorded.
+// Count returns how many spans were recorded.
 func (h *Hist) Count() uint64 { return h.n }
 
-// Max answers the longest span.
+// Max returns the longest span.
 func (h *Hist) Max() time.Duration { return time.Duration(h.max) }
 
-// Micros answers the p-th quantile (0 to 1) in microseconds, NaN if nothing
+// Micros returns the p-th quantile (0 to 1) in microseconds, NaN if nothing
 // was recorded.
 func (h *Hist) Micros(p float64) float64 {
 	if h.n == 0 {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Median answers the median of the numbers that are none of NaN; NaN if there
+// Median returns the median of the numbers that are none of NaN; NaN if there
 // are none.
 func Median(xs []float64) float64 {
 	xs = slices.DeleteFunc(slices.Clone(xs), math.IsNaN)
@@ -20,7 +20,7 @@ func Median(xs []float64) float64 {
 	return (xs[mid-1] + xs[mid]) / 2
 }
 
-// Jain answers the fairness index of shares: 1 if all are equal, 1/n if one
+// Jain returns the fairness index of shares: 1 if all are equal, 1/n if one
 // has everything; NaN if nobody has anything.
 func Jain(shares []int64) float64 {
 	var sum, squares float64

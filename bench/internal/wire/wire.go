@@ -13,7 +13,7 @@ import (
 // Counter counts the commands written to its connections.
 type Counter struct{ commands atomic.Int64 }
 
-// Commands answers how many there were so far.
+// Commands returns how many there were so far.
 func (c *Counter) Commands() int64 { return c.commands.Load() }
 
 // Dial opens a connection that counts.
@@ -61,7 +61,7 @@ func (c *counted) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// before answers the byte that is written k before b[i], k being 1 or 2.
+// before returns the byte that is written k before b[i], k being 1 or 2.
 func (c *counted) before(b []byte, i, k int) byte {
 	if i >= k {
 		return b[i-k]

@@ -82,7 +82,7 @@ func (cr *Crew) ended() bool {
 	return cr.over
 }
 
-// Hold counts once, and answers whether that was under the lock from beginning to
+// Hold counts once, and reports whether that was under the lock from beginning to
 // End; in between it runs f.
 func (cr *Crew) Hold(who string, c *pawl.Client, f func(*pawl.Lease)) bool {
 	lease, err := c.Mutex("count").Lock(cr.Ctx)
@@ -218,7 +218,7 @@ func (cr *Crew) End() {
 	cr.Logf("%d holds, of which %d were lost: %v", sum+cr.lost, cr.lost, cr.done)
 }
 
-// Extended renews the lease for as long as that takes: the engine has answered,
+// Extended renews the lease for as long as that takes: the engine has replied,
 // whatever has become of a part of it.
 func (cr *Crew) Extended(lease *pawl.Lease) {
 	cr.Helper()

@@ -61,7 +61,7 @@ const MinTTL = 300 * time.Millisecond
 // DefaultKillAfter suits a TTL.
 func DefaultKillAfter(ttl time.Duration) time.Duration { return min(ttl/3, 5*time.Second) }
 
-// Check answers why a command can't be ended before the lease ends, in terms of
+// Check returns why a command can't be ended before the lease ends, in terms of
 // pawl's flags. A lease is
 // renewed every third of its TTL; SIGTERM must come later than that, or one
 // slow renewal would end the command.
@@ -113,7 +113,7 @@ type Error struct {
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Find looks the command up as a shell would, and answers its path or an
+// Find looks the command up as a shell would, and returns its path or an
 // *Error.
 func Find(name string) (string, error) {
 	path, err := exec.LookPath(name)
@@ -138,7 +138,7 @@ func cannotRun(name string, err error) error {
 	return &Error{status, fmt.Errorf("can't run %q: %w", name, err)}
 }
 
-// Interrupted answers a Run that did not start the command because a signal
+// Interrupted returns a Run that did not start the command because a signal
 // had come that ends this process.
 type Interrupted struct{ Signal os.Signal }
 

@@ -146,7 +146,7 @@ func (g *guard) send(group int, until time.Duration) error {
 	})
 }
 
-// collected takes note of the guard's end, and answers whether it was that
+// collected takes note of the guard's end, and reports whether it was that
 // process that ended.
 func (g *guard) collected(pid int, ws unix.WaitStatus) bool {
 	if pid != g.pid {
@@ -161,7 +161,7 @@ func (g *guard) collected(pid int, ws unix.WaitStatus) bool {
 }
 
 // end sends the guard home, when the group is gone, and waits until it is gone
-// too. It answers whether it had killed the group.
+// too. It reports whether it had killed the group.
 func (g *guard) end() bool {
 	if g.pid == 0 {
 		return g.fired
@@ -216,7 +216,7 @@ func init() {
 	}
 }
 
-// watch reads messages from fd and answers the exit status.
+// watch reads messages from fd and returns the exit status.
 func watch(fd int) int {
 	var group int
 	var until time.Duration

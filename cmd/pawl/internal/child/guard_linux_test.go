@@ -15,7 +15,7 @@ import (
 // orphan is a script with a second process, which nobody kills with its parent.
 const orphan = `trap '' TERM HUP; sh -c 'echo inner $$; while :; do sleep 0.05; done' & echo ready $$; wait`
 
-// guards answers the guards of a process that live.
+// guards returns the guards of a process that live.
 func guards(t *testing.T, of int) (pids []int) {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -35,7 +35,7 @@ func guards(t *testing.T, of int) (pids []int) {
 	return pids
 }
 
-// guard waits for the guard of p until it is prepared for signals, and answers
+// guard waits for the guard of p until it is prepared for signals, and returns
 // it.
 func (p *process) guard() (pid int) {
 	p.t.Helper()

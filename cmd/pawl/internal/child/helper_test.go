@@ -240,7 +240,7 @@ func startCommand(t *testing.T, args []string, vars ...string) *process {
 	return p
 }
 
-// status waits for the end and answers the exit status.
+// status waits for the end and returns the exit status.
 func (p *process) status() int {
 	p.t.Helper()
 	timer := time.AfterFunc(await.Limit, func() { p.Process.Kill() })
@@ -278,7 +278,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// wait waits until text was printed and answers what follows it.
+// wait waits until text was printed and returns what follows it.
 func (o *output) wait(t *testing.T, text string) string {
 	t.Helper()
 	timeout := time.After(await.Limit)
@@ -294,7 +294,7 @@ func (o *output) wait(t *testing.T, text string) string {
 	}
 }
 
-// number waits for a line "label N" and answers N.
+// number waits for a line "label N" and returns N.
 func (o *output) number(t *testing.T, label string) int {
 	t.Helper()
 	o.wait(t, label+" ")

@@ -16,7 +16,7 @@ import (
 
 // Run starts the command and returns when its whole process group is gone.
 // Until then it forwards signals to the group, hands the terminal around, and
-// ends the group before the lease ends. It answers *Interrupted or *Error if
+// ends the group before the lease ends. It returns *Interrupted or *Error if
 // the command was not started.
 func Run(c Command, lease Lease, lim Limits, sig *Signals) (Result, error) {
 	// The kernel kills the command when the thread that started it ends.
@@ -165,7 +165,7 @@ func (s *supervisor) tellGuard() {
 	}
 }
 
-// check does what is due at now, and answers when something is due again.
+// check does what is due at now, and returns when something is due again.
 func (s *supervisor) check(now time.Time) time.Time {
 	last := s.lease.Deadline().Add(-s.margin) // the group must be dead then
 	if s.suspended && !s.isLost && now.Before(last) {
@@ -219,7 +219,7 @@ func (s *supervisor) check(now time.Time) time.Time {
 // gone finds out, and when it is another user's, which Stuck tells.
 func (s *supervisor) signal(sig syscall.Signal) { _ = unix.Kill(-s.group, sig) }
 
-// gone collects children that ended, our own and adopted ones, and answers
+// gone collects children that ended, our own and adopted ones, and reports
 // whether the group is empty.
 func (s *supervisor) gone() bool {
 	for {

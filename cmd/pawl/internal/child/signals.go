@@ -39,7 +39,7 @@ func (s *Signals) Stop() {
 	signal.Stop(s.ch)
 }
 
-// Ended answers the first signal since Catch that ends a process which waits,
+// Ended returns the first signal since Catch that ends a process which waits,
 // nil if there was none. Others (SIGUSR1, SIGWINCH) are dropped: they are meant
 // for a command that does not run yet. After Run, it tells whether this process
 // was told to end meanwhile.

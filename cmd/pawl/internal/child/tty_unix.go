@@ -20,7 +20,7 @@ type terminal struct {
 	given bool // to the command's group, and not taken back
 }
 
-// openTerminal answers nil if there is none, as under cron.
+// openTerminal returns nil if there is none, as under cron.
 func openTerminal() *terminal {
 	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -49,7 +49,7 @@ func (t *terminal) begin(group int) {
 	}
 }
 
-// foreground answers the group that has the terminal, 0 if none has.
+// foreground returns the group that has the terminal, 0 if none has.
 func (t *terminal) foreground() int {
 	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
 	if err != nil {
@@ -58,7 +58,7 @@ func (t *terminal) foreground() int {
 	return group
 }
 
-// give hands the terminal to group if it is ours, and answers whether group has
+// give hands the terminal to group if it is ours, and reports whether group has
 // it then.
 func (t *terminal) give(group int) bool {
 	switch t.foreground() {

@@ -1,4 +1,4 @@
-// Package doctor examines a store: whether it answers, how fast, whether a lock
+// Package doctor examines a store: whether it replies, how fast, whether a lock
 // can be taken there, and which of its settings break locks.
 package doctor
 
@@ -76,7 +76,7 @@ type exam struct {
 // examiner looks at one engine.
 type examiner struct {
 	engine string
-	// examine answers false if the engine is out of reach, which it says then:
+	// examine returns false if the engine is out of reach, which it says then:
 	// nothing else is looked at.
 	examine func(*exam, context.Context) bool
 	// remedy says what to do about an error of the store; "" if it says so
@@ -164,7 +164,7 @@ func (e *exam) unreachable(err error, do string) bool {
 	text := err.Error()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), os.IsTimeout(err):
-		text = fmt.Sprintf("no answer within %v", step)
+		text = fmt.Sprintf("no reply within %v", step)
 		do = cmp.Or(do, "is it stopped or overloaded, or does a firewall swallow the packets?")
 	case strings.Contains(text, "refused"):
 		do = cmp.Or(do, "nothing listens there: is the server running, and are host and port right?")

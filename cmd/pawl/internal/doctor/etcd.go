@@ -49,7 +49,7 @@ func (e *exam) etcd(ctx context.Context) bool {
 	return true
 }
 
-// etcdDial answers why no address of the URL can be connected to; nil if one
+// etcdDial returns why no address of the URL can be connected to; nil if one
 // can. The client does not tell.
 func (e *exam) etcdDial(ctx context.Context) error {
 	var errs []error
@@ -87,7 +87,7 @@ func (e *exam) etcdMembers(ctx context.Context, c *clientv3.Client) {
 		case st.Leader == 0:
 			e.fail("member "+addr, "etcdctl endpoint status --cluster: more than half of the members must run and reach each other", "it knows no leader: nothing can be written")
 		case st.IsLearner:
-			e.warn("member "+addr, "use the addresses of voting members", "it is a learner, and answers little")
+			e.warn("member "+addr, "use the addresses of voting members", "it is a learner, and refuses most requests")
 		}
 		size, quota = max(size, st.DbSize), max(quota, st.DbSizeQuota)
 	}
@@ -163,7 +163,7 @@ const makeRoom = "compact, defragment, raise --quota-backend-bytes, then etcdctl
 // brief is what an error of gRPC says.
 func brief(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return "no answer within " + step.String()
+		return "no reply within " + step.String()
 	}
 	_, text, ok := strings.Cut(err.Error(), "desc = ")
 	if !ok {

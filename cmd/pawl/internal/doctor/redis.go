@@ -68,7 +68,7 @@ func redisInfo(ctx context.Context, c rueidis.Client) (map[string]string, error)
 	return info, nil
 }
 
-// redisServer says what answers. 6.2 is the first that has all that the scripts
+// redisServer says which server it is. 6.2 is the first that has all that the scripts
 // use.
 func (e *exam) redisServer(info map[string]string) {
 	engine, version := "Redis", info["redis_version"]
@@ -165,7 +165,7 @@ func redisRemedy(err error) string {
 	return ""
 }
 
-// redisSetting answers a setting, if this user may see it.
+// redisSetting returns a setting, if this user may see it.
 func redisSetting(ctx context.Context, c rueidis.Client, name string) (value string, seen bool) {
 	ctx, cancel := context.WithTimeout(ctx, step)
 	defer cancel()

@@ -54,7 +54,7 @@ func (e *exam) zookeeper(ctx context.Context) bool {
 	return true
 }
 
-// zkTime makes a node, and answers when that was by the server's clock.
+// zkTime makes a node, and returns when that was by the server's clock.
 func zkTime(c *zk.Conn, root string, acl []zk.ACL) (time.Time, error) {
 	for i, r := range root + "/" {
 		if r == '/' && i > 0 { // as a store makes it
@@ -74,7 +74,7 @@ func zkTime(c *zk.Conn, root string, acl []zk.ACL) (time.Time, error) {
 	return time.UnixMilli(stat.Mtime), c.Delete(path, -1)
 }
 
-// zkServers looks at each server of the URL. One that answers is enough.
+// zkServers looks at each server of the URL. One that replies is enough.
 func (e *exam) zkServers(ctx context.Context) bool {
 	const longest = (1<<31 - 1) * time.Millisecond
 	var shortest, most zkOffer
@@ -171,7 +171,7 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// zkOffer is what a server answers who wants a session.
+// zkOffer is what a server offers who wants a session.
 type zkOffer struct {
 	timeout  time.Duration
 	readOnly bool // it has lost its ensemble
@@ -218,7 +218,7 @@ func zkSession(ctx context.Context, addr string, timeout time.Duration) (o zkOff
 	o.timeout = time.Duration(binary.BigEndian.Uint32(reply[4:])) * time.Millisecond
 	o.readOnly = n > 36 && reply[36] != 0
 	// Close the session: a request with a number and its type, -11. The server
-	// answers, and closes the connection.
+	// replies, and closes the connection.
 	if err := zkSend(conn, []byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5}); err != nil {
 		return o, err
 	}
@@ -231,7 +231,7 @@ func zkSend(w io.Writer, b []byte) error {
 	return err
 }
 
-// zkStat answers what a server tells of itself by the command srvr.
+// zkStat returns what a server tells of itself by the command srvr.
 func zkStat(ctx context.Context, addr string) (version, mode string, err error) {
 	conn, err := zkDial(ctx, addr)
 	if err != nil {

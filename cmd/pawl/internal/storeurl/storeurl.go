@@ -87,7 +87,7 @@ func Open(raw string) (driver.Store, error) {
 	return s, nil
 }
 
-// Public answers the URL without user and password.
+// Public returns the URL without user and password.
 func Public(raw string) (string, error) {
 	u, err := Parse(raw)
 	if err != nil {

@@ -18,7 +18,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skipf("only root can mount a small disk: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
-	b.vars = append(b.vars, "PAWL_STORE=file://"+disk+"/store")
+	b.URL = "file://" + disk + "/store"
 	holder := b.hold("held", "--label", "the holder")
 	if err := os.WriteFile(disk+"/fill", make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("the disk is not full: %v", err)
@@ -34,7 +34,7 @@ func TestFullDisk(t *testing.T) {
 		"run --timeout 2s new true": {69, "no space left on device"},
 		"leader held":               {68, "nobody leads"},
 	} {
-		p := b.run(fields(args)...).Want(want.status)
+		p := b.Run(fields(args)...).Want(want.status)
 		if !strings.Contains(p.Printed(), want.text) {
 			t.Errorf("%s: %s", args, p.Printed())
 		}
@@ -44,5 +44,5 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(disk + "/fill"); err != nil {
 		t.Fatal(err)
 	}
-	b.run("run", "--no-wait", "held", "true").Want(0)
+	b.Run("run", "--no-wait", "held", "true").Want(0)
 }

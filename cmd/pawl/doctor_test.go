@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -13,20 +12,17 @@ import (
 
 func TestDoctor(t *testing.T) {
 	b := newBundle(t)
-	p := b.run("doctor").Want(0)
+	p := b.Run("doctor").Want(0)
 	for _, text := range []string{"file:///", "mode 0700", " on this machine, ", "p50", "lock        taken and released in "} {
 		if !strings.Contains(p.Out.String(), text) {
 			t.Errorf("%q is not told:\n%s", text, p.Out)
 		}
 	}
-	if list := b.run("list", "--json").Want(0); list.Out.String() != "[]\n" {
+	if list := b.Run("list", "--json").Want(0); list.Out.String() != "[]\n" {
 		t.Errorf("left behind: %s", list.Out)
 	}
 	var r doctor.Report
-	p = b.run("doctor", "--json").Want(0)
-	if err := json.Unmarshal([]byte(p.Out.String()), &r); err != nil {
-		t.Fatal(err)
-	}
+	b.Run("doctor", "--json").Want(0).JSON(&r)
 	if r.Engine != "folder" || !r.Reachable || r.Worst != doctor.OK || r.RoundTrip == nil || r.RoundTrip.Probes < 2 || len(r.Findings) < 4 {
 		t.Errorf("%+v", r)
 	}
@@ -34,7 +30,7 @@ func TestDoctor(t *testing.T) {
 
 func TestDoctorFindsFault(t *testing.T) {
 	b := newBundle(t)
-	open := b.dir + "/open"
+	open := b.Dir + "/open"
 	if err := os.Mkdir(open, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +51,7 @@ func TestDoctorFindsFault(t *testing.T) {
 		{"--ttl 9999h", 64, "--ttl"},
 		{"x", 64, "doctor takes no arguments: name the store with --store"},
 	} {
-		p := b.run(append([]string{"doctor"}, strings.Fields(tt.args)...)...).Want(tt.status)
+		p := b.Run(append([]string{"doctor"}, strings.Fields(tt.args)...)...).Want(tt.status)
 		if text := p.Printed(); !strings.Contains(text, tt.want) || strings.Contains(text, "secret") {
 			t.Errorf("%s: want %q:\n%s", tt.args, tt.want, text)
 		}

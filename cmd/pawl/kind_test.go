@@ -14,19 +14,19 @@ func TestSharedAndExclusive(t *testing.T) {
 	b := newBundle(t)
 	first := b.hold("db", "--shared", "--label", "reader one")
 	second := b.hold("db", "--shared", "--label", "reader two")
-	p := b.run("run", "--no-wait", "--exclusive", "db", "true").Want(75)
+	p := b.Run("run", "--no-wait", "--exclusive", "db", "true").Want(75)
 	if !strings.Contains(p.Err.String(), `held by "reader one"`) || !strings.Contains(p.Err.String(), "and by one more; you would be the next") {
 		t.Error(p.Err)
 	}
-	for _, out := range []string{b.run("show", "db").Want(0).Out.String(), b.run("list").Want(0).Out.String()} {
+	for _, out := range []string{b.Run("show", "db").Want(0).Out.String(), b.Run("list").Want(0).Out.String()} {
 		if strings.Count(out, "shared\n") != 2 || !strings.Contains(out, "reader two") {
 			t.Error(out)
 		}
 	}
 
-	writer := b.start("run", "--exclusive", "db", "sh", "-c", "echo inside; test ! -e $D/third")
+	writer := b.Start("run", "--exclusive", "db", "sh", "-c", "echo inside; test ! -e $D/third")
 	proctest.Eventually(t, func() bool { return len(b.queue("db").Waiters) == 1 }, "the writer does not wait")
-	third := b.start("run", "--shared", "db", "touch", b.dir+"/third")
+	third := b.Start("run", "--shared", "db", "touch", b.Dir+"/third")
 	proctest.Eventually(t, func() bool { return len(b.queue("db").Waiters) == 2 }, "a reader passes a writer that waits")
 	for _, p := range []*proctest.Process{first, second} {
 		p.Process.Signal(syscall.SIGTERM)
@@ -46,13 +46,13 @@ func TestUnits(t *testing.T) {
 	b := newBundle(t)
 	two := b.hold("s", "--limit", "5", "-n", "2")
 	b.hold("s", "--limit", "5", "-n", "2")
-	b.run("run", "--limit", "5", "--no-wait", "s", "true").Want(0)
-	p := b.run("run", "--limit", "5", "-n", "2", "--no-wait", "s", "true").Want(75)
+	b.Run("run", "--limit", "5", "--no-wait", "s", "true").Want(0)
+	p := b.Run("run", "--limit", "5", "-n", "2", "--no-wait", "s", "true").Want(75)
 	if !strings.Contains(p.Err.String(), "4 of 5 are taken; you would be the next") {
 		t.Error(p.Err)
 	}
 	for _, args := range []string{"show s", "list"} {
-		if out := b.run(fields(args)...).Want(0).Out.String(); strings.Count(out, "2 of 5\n") != 2 {
+		if out := b.Run(fields(args)...).Want(0).Out.String(); strings.Count(out, "2 of 5\n") != 2 {
 			t.Error(out)
 		}
 	}
@@ -60,7 +60,7 @@ func TestUnits(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	two.Process.Kill()
-	b.run("run", "--limit", "5", "-n", "3", "s", "true").Want(0)
+	b.Run("run", "--limit", "5", "-n", "3", "s", "true").Want(0)
 }
 
 // Who uses a name in another way is told what to write.
@@ -69,7 +69,7 @@ func TestMixed(t *testing.T) {
 	b.hold("plain")
 	b.hold("rw", "--shared")
 	b.hold("sem", "--limit=3")
-	barrier := b.start("barrier", "--parties=2", "barrier")
+	barrier := b.Start("barrier", "--parties=2", "barrier")
 	proctest.Eventually(t, func() bool { return len(b.queue("barrier").Holders) == 1 }, "it does not wait")
 	for _, tt := range []struct{ args, want string }{
 		{"run --shared plain true", "for one at a time: leave --shared, --exclusive and --limit away"},
@@ -85,12 +85,12 @@ func TestMixed(t *testing.T) {
 		{"elect sem true", "with --limit 3: take another name"},
 		{"barrier --parties 2 plain", "for one at a time: take another name"},
 	} {
-		p := b.run(fields(tt.args)...).Want(64)
+		p := b.Run(fields(tt.args)...).Want(64)
 		if !strings.Contains(p.Err.String(), tt.want) {
 			t.Errorf("%s: want %q: %s", tt.args, tt.want, p.Err)
 		}
 	}
-	b.run("barrier", "--parties=2", "barrier").Want(0)
+	b.Run("barrier", "--parties=2", "barrier").Want(0)
 	barrier.Want(0)
 }
 
@@ -105,8 +105,8 @@ func TestNestedRuns(t *testing.T) {
 		{"--limit=3", "--limit=3 -n 2", 0},
 		{"--limit=3", "--limit=3 -n 3", 64},
 	} {
-		args := append(append([]string{"run", tt.outer, "x", bin, "run"}, fields(tt.inner)...), "x", "true")
-		p := b.run(args...).Want(tt.want)
+		args := append(append([]string{"run", tt.outer, "x", proctest.Pawl, "run"}, fields(tt.inner)...), "x", "true")
+		p := b.Run(args...).Want(tt.want)
 		if tt.want == 64 && !strings.Contains(p.Err.String(), "would wait for itself") {
 			t.Error(p.Err)
 		}
@@ -115,7 +115,7 @@ func TestNestedRuns(t *testing.T) {
 
 func TestKindFlags(t *testing.T) {
 	b := newBundle(t)
-	b.vars = append(b.vars, "PAWL_STORE=redis://127.0.0.1:1") // whatever asks it ends with 69
+	b.URL = "redis://127.0.0.1:1" // whatever asks it ends with 69
 	for _, tt := range []struct{ args, want string }{
 		{"run --shared --exclusive x true", "exclude each other"},
 		{"run --shared --limit 2 x true", "don't go with --shared"},
@@ -148,12 +148,12 @@ func TestKindFlags(t *testing.T) {
 		{"barrier --parties 2 --ttl 1ms x", "--ttl 1ms"},
 		{"barrier --parties 2 --label " + strings.Repeat("l", 129) + " x", "129 bytes"},
 	} {
-		p := b.run(fields(tt.args)...).Want(64)
+		p := b.Run(fields(tt.args)...).Want(64)
 		if !strings.Contains(p.Err.String(), tt.want) {
 			t.Errorf("%.99s: want %q: %.300s", tt.args, tt.want, p.Err)
 		}
 	}
 	for _, args := range []string{"run --shared x true", "elect x true", "leader x", "leader -f x", "latch wait --count 2 x", "latch down --timeout 300ms --count 2 x", "barrier --parties 2 x", "barrier --parties 2 --reset x"} {
-		b.run(fields(args)...).Want(69)
+		b.Run(fields(args)...).Want(69)
 	}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,12 +14,12 @@ func TestLatch(t *testing.T) {
 	b := newBundle(t)
 	latch := func(what string, args ...string) *proctest.Process {
 		t.Helper()
-		return b.run(append([]string{"latch", what, "--count=3"}, args...)...)
+		return b.Run(append([]string{"latch", what, "--count=3"}, args...)...)
 	}
 	if p := latch("show", "l").Want(0); p.Out.String() != "l: 3 of 3 are missing.\n" {
 		t.Error(p.Out)
 	}
-	wait := b.start("latch", "--count", "3", "wait", "l")
+	wait := b.Start("latch", "--count", "3", "wait", "l")
 	for range 2 {
 		if p := latch("down", "--party", "a", "l").Want(0); p.Out.String() != "l: 2 of 3 are missing.\n" {
 			t.Error(p.Out)
@@ -31,18 +30,18 @@ func TestLatch(t *testing.T) {
 	if !strings.Contains(p.Err.String(), `latch "l": the time is up, after 1s`) {
 		t.Error(p.Err)
 	}
-	if p := b.run("latch", "wait", "--count", "4", "l").Want(64); !strings.Contains(p.Err.String(), "it has count 3") {
+	if p := b.Run("latch", "wait", "--count", "4", "l").Want(64); !strings.Contains(p.Err.String(), "it has count 3") {
 		t.Error(p.Err)
 	}
-	b.run("barrier", "--parties", "2", "l").Want(64)
+	b.Run("barrier", "--parties", "2", "l").Want(64)
 
 	var state struct {
 		Count, Left int64
 		Open        bool
 	}
 	p = latch("down", "--json", "--party", "z", "l").Want(0)
-	if err := json.Unmarshal([]byte(p.Out.String()), &state); err != nil || !state.Open || state.Left != 0 || state.Count != 3 {
-		t.Errorf("%v in %s", err, p.Out)
+	if p.JSON(&state); !state.Open || state.Left != 0 || state.Count != 3 {
+		t.Error(p.Out)
 	}
 	wait.Want(0)
 	latch("wait", "l").Want(0)
@@ -58,13 +57,13 @@ func TestLatch(t *testing.T) {
 func TestLatchIsGivenUp(t *testing.T) {
 	b := newBundle(t)
 	start := func(name string) *proctest.Process {
-		p := b.start("latch", "wait", "--count=2", name)
-		made := func() bool { return b.run("latch", "show", "--count=3", name).Status() == 64 }
+		p := b.Start("latch", "wait", "--count=2", name)
+		made := func() bool { return b.Run("latch", "show", "--count=3", name).Status() == 64 }
 		proctest.Eventually(t, made, "it does not wait")
 		return p
 	}
 	wait := start("l")
-	b.run("latch", "delete", "--count=2", "l").Want(0)
+	b.Run("latch", "delete", "--count=2", "l").Want(0)
 	wait.Want(76)
 	if !strings.Contains(wait.Err.String(), "deleted") {
 		t.Error(wait.Err)
@@ -77,8 +76,8 @@ func TestLatchIsGivenUp(t *testing.T) {
 // Without --timeout it gives up, too.
 func TestCountDownWithoutStore(t *testing.T) {
 	b := newBundle(t)
-	b.vars = append(b.vars, "PAWL_STORE=redis://127.0.0.1:1")
-	p := b.run("latch", "down", "--count=2", "l").Want(69)
+	b.URL = "redis://127.0.0.1:1"
+	p := b.Run("latch", "down", "--count=2", "l").Want(69)
 	if !strings.Contains(p.Err.String(), `count down latch "l": the time is up while the engine failed`) {
 		t.Error(p.Err)
 	}
@@ -87,7 +86,7 @@ func TestCountDownWithoutStore(t *testing.T) {
 func TestBarrier(t *testing.T) {
 	b := newBundle(t)
 	barrier := func(args ...string) *proctest.Process {
-		return b.start(append([]string{"barrier", "--parties=3"}, args...)...)
+		return b.Start(append([]string{"barrier", "--parties=3"}, args...)...)
 	}
 	waiting := func(n string) {
 		t.Helper()
@@ -98,7 +97,7 @@ func TestBarrier(t *testing.T) {
 		waiting("1")
 		second := barrier("b")
 		waiting("2")
-		if out := b.run("show", "b").Want(0).Out.String(); !strings.Contains(out, "the first") {
+		if out := b.Run("show", "b").Want(0).Out.String(); !strings.Contains(out, "the first") {
 			t.Error(out)
 		}
 		third := barrier("--json", "b")
@@ -108,7 +107,7 @@ func TestBarrier(t *testing.T) {
 			}
 		}
 	}
-	if p := b.run("barrier", "--parties=2", "b").Want(64); !strings.Contains(p.Err.String(), "it is for 3 parties") {
+	if p := b.Run("barrier", "--parties=2", "b").Want(64); !strings.Contains(p.Err.String(), "it is for 3 parties") {
 		t.Error(p.Err)
 	}
 }
@@ -122,25 +121,25 @@ func TestBrokenBarrier(t *testing.T) {
 	} {
 		waiting := func(n string) {
 			t.Helper()
-			proctest.Eventually(t, func() bool { return b.run("barrier", "--parties=3", "--show", what).Out.String() == n+"\n" }, "%s: %s do not wait", what, n)
+			proctest.Eventually(t, func() bool { return b.Run("barrier", "--parties=3", "--show", what).Out.String() == n+"\n" }, "%s: %s do not wait", what, n)
 		}
-		stays := b.start("barrier", "--parties=3", what)
+		stays := b.Start("barrier", "--parties=3", what)
 		waiting("1")
 		flags := []string{"barrier", "--parties=3", "--timeout=1m", what}
 		if what == "timeout" {
 			flags[2] = "--timeout=2s"
 		}
-		leaves := b.start(flags...)
+		leaves := b.Start(flags...)
 		if what != "timeout" {
 			waiting("2")
 		}
 		leave(leaves)
 		stays.Want(76)
-		p := b.run("barrier", "--parties=3", what).Want(76)
+		p := b.Run("barrier", "--parties=3", what).Want(76)
 		if !strings.Contains(p.Err.String(), "broken: ") || !strings.Contains(p.Err.String(), "--reset repairs it") {
 			t.Errorf("%s: %s", what, p.Err)
 		}
-		b.run("barrier", "--parties=3", "--reset", what).Want(0)
+		b.Run("barrier", "--parties=3", "--reset", what).Want(0)
 		waiting("0")
 	}
 }

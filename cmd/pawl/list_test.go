@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -13,27 +12,27 @@ import (
 
 func TestShowAndList(t *testing.T) {
 	b := newBundle(t)
-	if p := b.run("list").Want(0); p.Out.String() != "" {
+	if p := b.Run("list").Want(0); p.Out.String() != "" {
 		t.Errorf("a list of nothing: %s", p.Out)
 	}
-	if p := b.run("list", "--json").Want(0); p.Out.String() != "[]\n" {
+	if p := b.Run("list", "--json").Want(0); p.Out.String() != "[]\n" {
 		t.Errorf("a list of nothing: %s", p.Out)
 	}
-	if p := b.run("show", "a/1").Want(0); p.Out.String() != "a/1 is free.\n" {
+	if p := b.Run("show", "a/1").Want(0); p.Out.String() != "a/1 is free.\n" {
 		t.Error(p.Out)
 	}
 	b.hold("a/1", "--label", "holder")
 	b.hold("b/1")
-	b.start("run", "--label", "waiter one", "a/1", "true")
+	b.Start("run", "--label", "waiter one", "a/1", "true")
 	proctest.Eventually(t, func() bool { return len(b.queue("a/1").Waiters) == 1 }, "the first does not wait")
-	b.start("run", "--label", "waiter two", "a/1", "true")
+	b.Start("run", "--label", "waiter two", "a/1", "true")
 	proctest.Eventually(t, func() bool { return len(b.queue("a/1").Waiters) == 2 }, "the second does not wait")
 
 	q := b.queue("a/1")
 	if q.Holders[0].Label != "holder" || q.Holders[0].Token == 0 || q.Holders[0].TTLMS < 1 || q.Waiters[0].Label != "waiter one" || q.Waiters[1].Label != "waiter two" {
 		t.Errorf("%+v", q)
 	}
-	lines := strings.Split(b.run("show", "a/1").Want(0).Out.String(), "\n")
+	lines := strings.Split(b.Run("show", "a/1").Want(0).Out.String(), "\n")
 	if len(lines) != 5 {
 		t.Fatalf("%q", lines)
 	}
@@ -43,35 +42,34 @@ func TestShowAndList(t *testing.T) {
 			t.Errorf("%q is at %d in\n%s", want, got, strings.Join(lines, "\n"))
 		}
 	}
-	list := b.run("list").Want(0).Out.String()
+	list := b.Run("list").Want(0).Out.String()
 	if a, b := strings.Index(list, "a/1"), strings.Index(list, "b/1"); a < 0 || b < a {
 		t.Errorf("not in order:\n%s", list)
 	}
 	var all []queueJSON
-	out := b.run("list", "--json", "a/").Want(0).Out.String()
-	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 || len(all[0].Waiters) != 2 {
-		t.Errorf("%v in %s", err, out)
+	if b.Run("list", "--json", "a/").Want(0).JSON(&all); len(all) != 1 || len(all[0].Waiters) != 2 {
+		t.Errorf("%+v", all)
 	}
 }
 
 func TestVersion(t *testing.T) {
 	b := newBundle(t)
-	if p := b.run("version").Want(0); !strings.HasPrefix(p.Out.String(), "pawl ") {
+	if p := b.Run("version").Want(0); !strings.HasPrefix(p.Out.String(), "pawl ") {
 		t.Error(p.Out)
 	}
-	if p := b.run("--version").Want(0); !strings.HasPrefix(p.Out.String(), "pawl ") {
+	if p := b.Run("--version").Want(0); !strings.HasPrefix(p.Out.String(), "pawl ") {
 		t.Error(p.Out)
 	}
 	var v versionJSON
-	if p := b.run("version", "--json").Want(0); json.Unmarshal([]byte(p.Out.String()), &v) != nil || !strings.HasPrefix(v.Go, "go1.") {
-		t.Error(p.Out)
+	if b.Run("version", "--json").Want(0).JSON(&v); !strings.HasPrefix(v.Go, "go1.") {
+		t.Errorf("%+v", v)
 	}
 }
 
 func TestCompletion(t *testing.T) {
 	b := newBundle(t)
 	b.hold("deploy/prod")
-	if p := b.run("__complete", "show", "dep").Want(0); !strings.HasPrefix(p.Out.String(), "deploy/prod\n") {
+	if p := b.Run("__complete", "show", "dep").Want(0); !strings.HasPrefix(p.Out.String(), "deploy/prod\n") {
 		t.Error(p.Out)
 	}
 }

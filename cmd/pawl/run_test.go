@@ -77,7 +77,7 @@ func TestExitStatus(t *testing.T) {
 		{"release x --force", 0, ""},
 		{"", 64, ""},
 	} {
-		p := b.run(fields(strings.ReplaceAll(tt.args, "$BIN", bin))...).Want(tt.want)
+		p := b.Run(fields(strings.ReplaceAll(tt.args, "$BIN", proctest.Pawl))...).Want(tt.want)
 		if got := p.Err.String(); !strings.Contains(got, tt.stderr) || tt.want == 0 && got != "" {
 			t.Errorf("%s: stderr %q, want %q", tt.args, got, tt.stderr)
 		}
@@ -111,7 +111,7 @@ func TestWriteFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := b.command(fields(args)...)
+		p := b.Command(fields(args)...)
 		p.Stdout = full
 		p.Start()
 		p.Want(74)
@@ -124,8 +124,8 @@ func TestWriteFails(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	b := newBundle(t)
-	b.vars = append(b.vars, "PAWL_TOKEN=7", "OTHER=stays")
-	env := b.run("run", "job/1", "env").Want(0).Out.String()
+	b.Vars = append(b.Vars, "PAWL_TOKEN=7", "OTHER=stays")
+	env := b.Run("run", "job/1", "env").Want(0).Out.String()
 	values := map[string]string{}
 	for line := range strings.Lines(env) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -141,7 +141,7 @@ func TestEnvironment(t *testing.T) {
 	if values["PAWL_NAME"] != "job/1" || values["PAWL_CLAIM"] == "" || values["OTHER"] != "stays" {
 		t.Errorf("environment:\n%s", env)
 	}
-	if !strings.HasSuffix(values["PAWL_STORE"], b.dir+"/store") {
+	if !strings.HasSuffix(values["PAWL_STORE"], b.Dir+"/store") {
 		t.Errorf("PAWL_STORE=%q: a nested pawl would lock elsewhere", values["PAWL_STORE"])
 	}
 }
@@ -149,7 +149,7 @@ func TestEnvironment(t *testing.T) {
 // Variables stand in for flags that are not given, and errors name them.
 func TestVariablesForFlags(t *testing.T) {
 	b := newBundle(t)
-	holder := b.command("run", "x", "sh", "-c", "echo ready; exec sleep 1000")
+	holder := b.Command("run", "x", "sh", "-c", "echo ready; exec sleep 1000")
 	holder.Env = append(holder.Env, "PAWL_TTL=10m", "PAWL_LABEL=by variable")
 	holder.Start()
 	holder.Await("ready")
@@ -174,7 +174,7 @@ func TestVariablesForFlags(t *testing.T) {
 		{"PAWL_LABEL=" + strings.Repeat("l", 129), "run y true", "PAWL_LABEL: invalid label", 64},
 		{"PAWL_STORE_PASSWORD_FILE=/no/such/file", "list", "PAWL_STORE_PASSWORD_FILE: open /no/such/file", 64},
 	} {
-		p := b.command(fields(tt.args)...)
+		p := b.Command(fields(tt.args)...)
 		p.Env = append(p.Env, tt.variable)
 		p.Start()
 		if p.Want(tt.want); !strings.Contains(p.Err.String(), tt.stderr) {
@@ -185,9 +185,9 @@ func TestVariablesForFlags(t *testing.T) {
 
 func TestDefaultStore(t *testing.T) {
 	b := newBundle(t)
-	b.vars = []string{"XDG_STATE_HOME=" + b.dir}
-	b.run("run", "x", "true").Want(0)
-	if info, err := os.Stat(b.dir + "/pawl"); err != nil || info.Mode().Perm() != 0o700 {
+	b.URL, b.Vars = "", []string{"XDG_STATE_HOME=" + b.Dir}
+	b.Run("run", "x", "true").Want(0)
+	if info, err := os.Stat(b.Dir + "/pawl"); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder: %v, %v", info, err)
 	}
 }
@@ -197,15 +197,15 @@ func TestDefaultStore(t *testing.T) {
 func TestEmptyStore(t *testing.T) {
 	b := newBundle(t)
 	for _, args := range []string{"--store= run x true", "--store= show x", "--store= doctor", "--store= latch wait --count 2 x"} {
-		if p := b.run(fields(args)...).Want(64); !strings.Contains(p.Err.String(), "--store is empty") {
+		if p := b.Run(fields(args)...).Want(64); !strings.Contains(p.Err.String(), "--store is empty") {
 			t.Errorf("%s: %s", args, p.Err)
 		}
 	}
-	b.vars = []string{"PAWL_STORE=", "XDG_STATE_HOME=" + b.dir}
-	if p := b.run("run", "x", "true").Want(64); !strings.Contains(p.Err.String(), "PAWL_STORE is empty") {
+	b.Vars = []string{"PAWL_STORE=", "XDG_STATE_HOME=" + b.Dir}
+	if p := b.Run("run", "x", "true").Want(64); !strings.Contains(p.Err.String(), "PAWL_STORE is empty") {
 		t.Error(p.Err)
 	}
-	if _, err := os.Stat(b.dir + "/pawl"); !os.IsNotExist(err) {
+	if _, err := os.Stat(b.Dir + "/pawl"); !os.IsNotExist(err) {
 		t.Errorf("the folder: %v", err)
 	}
 }
@@ -214,21 +214,21 @@ const increment = `n=$(cat $D/counter); echo $PAWL_TOKEN >> $D/tokens; echo $((n
 
 func TestNoIncrementIsLost(t *testing.T) {
 	b := newBundle(t)
-	if err := os.WriteFile(b.dir+"/counter", []byte("0\n"), 0o600); err != nil {
+	if err := os.WriteFile(b.Dir+"/counter", []byte("0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const all = 50
 	var work sync.WaitGroup
 	for range all {
-		p := b.start("run", "counter", "--", "sh", "-c", increment)
+		p := b.Start("run", "counter", "--", "sh", "-c", increment)
 		work.Go(func() { p.Want(0) })
 	}
 	work.Wait()
-	if got := strings.TrimSpace(b.read("counter")); got != strconv.Itoa(all) {
+	if got := strings.TrimSpace(b.Read("counter")); got != strconv.Itoa(all) {
 		t.Errorf("counter is %s, want %d", got, all)
 	}
 	var last int64
-	for line := range strings.Lines(b.read("tokens")) {
+	for line := range strings.Lines(b.Read("tokens")) {
 		token, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
 		if err != nil || token <= last {
 			t.Errorf("token %d after %d (%v)", token, last, err)
@@ -242,13 +242,13 @@ func TestNoIncrementIsLost(t *testing.T) {
 
 func TestKilledHolder(t *testing.T) {
 	b := newBundle(t)
-	first := b.start("run", "--ttl", "1h", "x", "sh", "-c", `echo $$ > $D/pid; echo ready; while :; do sleep 0.05; done`)
+	first := b.Start("run", "--ttl", "1h", "x", "sh", "-c", `echo $$ > $D/pid; echo ready; while :; do sleep 0.05; done`)
 	first.Await("ready")
-	second := b.start("run", "x", "true")
+	second := b.Start("run", "x", "true")
 	proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
 	first.Process.Kill()
 	second.Want(0)
-	pid, _ := strconv.Atoi(strings.TrimSpace(b.read("pid")))
+	pid, _ := strconv.Atoi(strings.TrimSpace(b.Read("pid")))
 	proctest.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, "the command outlived its pawl")
 }
 
@@ -261,10 +261,10 @@ const (
 
 func TestKilledHolderLeavesNobody(t *testing.T) {
 	b := newBundle(t)
-	first := b.start("run", "--ttl", "1m", "x", "sh", "-c", beats)
+	first := b.Start("run", "--ttl", "1m", "x", "sh", "-c", beats)
 	first.Await("ready")
-	proctest.Eventually(t, func() bool { return b.read("beats") != "" }, "the command's child does not run")
-	second := b.start("run", "x", "sh", "-c", "sleep 0.3;"+still) // the guard may be late on a busy machine
+	proctest.Eventually(t, func() bool { return b.Read("beats") != "" }, "the command's child does not run")
+	second := b.Start("run", "x", "sh", "-c", "sleep 0.3;"+still) // the guard may be late on a busy machine
 	proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
 	first.Process.Kill()
 	second.Want(0)
@@ -274,11 +274,11 @@ func TestKilledHolderLeavesNobody(t *testing.T) {
 // holds.
 func TestPausedHolderLeavesNobody(t *testing.T) {
 	b := newBundle(t)
-	first := b.start("run", "--ttl", "4s", "x", "sh", "-c", beats)
+	first := b.Start("run", "--ttl", "4s", "x", "sh", "-c", beats)
 	first.Await("ready")
-	proctest.Eventually(t, func() bool { return b.read("beats") != "" }, "the command's child does not run")
+	proctest.Eventually(t, func() bool { return b.Read("beats") != "" }, "the command's child does not run")
 	first.Process.Signal(syscall.SIGSTOP)
-	b.run("run", "x", "sh", "-c", still).Want(0)
+	b.Run("run", "x", "sh", "-c", still).Want(0)
 	first.Process.Signal(syscall.SIGCONT)
 	first.Want(79)
 }
@@ -286,9 +286,9 @@ func TestPausedHolderLeavesNobody(t *testing.T) {
 // The next must not start while a process of the group lives.
 func TestReleaseAfterTheGroup(t *testing.T) {
 	b := newBundle(t)
-	first := b.start("run", "x", "sh", "-c", `sh -c 'echo ready; sleep 0.7; touch $D/gone' & exit 3`)
+	first := b.Start("run", "x", "sh", "-c", `sh -c 'echo ready; sleep 0.7; touch $D/gone' & exit 3`)
 	first.Await("ready")
-	second := b.start("run", "x", "ls", b.dir+"/gone")
+	second := b.Start("run", "x", "ls", b.Dir+"/gone")
 	first.Want(3)
 	second.Want(0)
 }
@@ -297,7 +297,7 @@ func TestSignalWhileWaiting(t *testing.T) {
 	b := newBundle(t)
 	holder := b.hold("x")
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
-		p := b.start("run", "x", "touch", b.dir+"/started")
+		p := b.Start("run", "x", "touch", b.Dir+"/started")
 		proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "it does not wait")
 		p.Process.Signal(syscall.SIGUSR1) // for a command that does not run yet
 		p.Process.Signal(sig)
@@ -308,10 +308,10 @@ func TestSignalWhileWaiting(t *testing.T) {
 	}
 	holder.Process.Signal(syscall.SIGTERM)
 	holder.Want(143)
-	if b.read("started") != "" {
+	if b.Read("started") != "" {
 		t.Error("the command was started after the signal")
 	}
-	if _, err := os.Stat(b.dir + "/started"); err == nil {
+	if _, err := os.Stat(b.Dir + "/started"); err == nil {
 		t.Error("the command was started after the signal")
 	}
 }
@@ -322,8 +322,8 @@ func TestSignalRacesWithGrant(t *testing.T) {
 	b := newBundle(t)
 	for i := range 20 {
 		holder := b.hold("x")
-		mark := fmt.Sprintf("%s/started%d", b.dir, i)
-		p := b.start("run", "x", "sh", "-c", "echo > "+mark+"; exec sleep 30")
+		mark := fmt.Sprintf("%s/started%d", b.Dir, i)
+		p := b.Start("run", "x", "sh", "-c", "echo > "+mark+"; exec sleep 30")
 		proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "it does not wait")
 		holder.Process.Signal(syscall.SIGTERM)
 		time.Sleep(time.Duration(i) * 500 * time.Microsecond)
@@ -342,24 +342,24 @@ func TestBusy(t *testing.T) {
 	host, _ := os.Hostname()
 	who := fmt.Sprintf(`"the first" (process %d on %s) since `, holder.Process.Pid, host)
 
-	p := b.run("run", "--no-wait", "x", "true").Want(75)
+	p := b.Run("run", "--no-wait", "x", "true").Want(75)
 	for _, want := range []string{`"x" is busy: held by ` + who, "you would be the next"} {
 		if !strings.Contains(p.Err.String(), want) {
 			t.Errorf("%q is missing in %s", want, p.Err)
 		}
 	}
-	second := b.start("run", "x", "true")
+	second := b.Start("run", "x", "true")
 	proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
-	p = b.run("run", "--timeout", "1s", "x", "true").Want(75)
+	p = b.Run("run", "--timeout", "1s", "x", "true").Want(75)
 	for _, want := range []string{"still busy after 1s: held by " + who, "you were 2nd in the queue"} {
 		if !strings.Contains(p.Err.String(), want) {
 			t.Errorf("%q is missing in %s", want, p.Err)
 		}
 	}
-	if p = b.run("run", "--quiet", "--no-wait", "x", "true").Want(75); p.Err.String() != "" {
+	if p = b.Run("run", "--quiet", "--no-wait", "x", "true").Want(75); p.Err.String() != "" {
 		t.Errorf("not quiet: %s", p.Err)
 	}
-	p = b.run("run", "--json", "--no-wait", "x", "true").Want(75)
+	p = b.Run("run", "--json", "--no-wait", "x", "true").Want(75)
 	var e errorJSON
 	if err := json.Unmarshal([]byte(p.Err.String()), &e); err != nil || e.Exit != 75 || e.Place != 2 || e.Queue.Holders[0].PID != holder.Process.Pid {
 		t.Errorf("%v in %s", err, p.Err)
@@ -374,10 +374,10 @@ func TestBusy(t *testing.T) {
 func TestTellsForWhomItWaits(t *testing.T) {
 	b := newBundle(t)
 	first := b.hold("x", "--label", "the first")
-	second := b.start("run", "--label", "the second", "x", "sh", "-c", "until test -e $D/end; do sleep 0.05; done")
+	second := b.Start("run", "--label", "the second", "x", "sh", "-c", "until test -e $D/end; do sleep 0.05; done")
 	proctest.Eventually(t, func() bool { return len(b.queue("x").Waiters) == 1 }, "the second does not wait")
 
-	p := b.command("run", "x", "echo", "done")
+	p := b.Command("run", "x", "echo", "done")
 	p.Stdout, p.Stderr = nil, nil // the terminal
 	tty, err := pty.Start(p.Cmd)
 	if err != nil {
@@ -390,7 +390,7 @@ func TestTellsForWhomItWaits(t *testing.T) {
 	first.Process.Signal(syscall.SIGTERM)
 	p.Await(fmt.Sprintf(`held by "the second" (process %d`, second.Process.Pid))
 	p.Await("you are the next")
-	if err := os.WriteFile(b.dir+"/end", nil, 0o600); err != nil {
+	if err := os.WriteFile(b.Dir+"/end", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.Await("done")
@@ -415,8 +415,8 @@ func TestCtrlCEndsTheScript(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBundle(t)
-			p := b.command()
-			p.Path, p.Args = bash, []string{bash, "-c", "ulimit -c 0; " + bin + " run z -- sh -c '" + tt.command + "'; echo after $?; " + bin + " run z -- echo second"}
+			p := b.Command()
+			p.Path, p.Args = bash, []string{bash, "-c", "ulimit -c 0; " + proctest.Pawl + " run z -- sh -c '" + tt.command + "'; echo after $?; " + proctest.Pawl + " run z -- echo second"}
 			p.Stdout, p.Stderr = nil, nil // the terminal
 			tty, err := pty.Start(p.Cmd)
 			if err != nil {
@@ -447,35 +447,35 @@ func TestCtrlCEndsTheScript(t *testing.T) {
 
 func TestMinHoldAndMaxHold(t *testing.T) {
 	b := newBundle(t)
-	b.run("run", "--min-hold", "5m", "x", "true").Want(0)
-	p := b.run("run", "--no-wait", "x", "true").Want(75)
+	b.Run("run", "--min-hold", "5m", "x", "true").Want(0)
+	p := b.Run("run", "--no-wait", "x", "true").Want(75)
 	if !strings.Contains(p.Err.String(), "kept taken") {
 		t.Error(p.Err)
 	}
 	if q := b.queue("x"); len(q.Holders) != 1 || !q.Holders[0].Lingering {
 		t.Errorf("%+v", q)
 	}
-	b.run("run", "--min-hold", "2s", "short", "true").Want(0)
-	b.run("run", "short", "true").Want(0) // after 2 s
+	b.Run("run", "--min-hold", "2s", "short", "true").Want(0)
+	b.Run("run", "short", "true").Want(0) // after 2 s
 
-	p = b.run("run", "--max-hold", "300ms", "--kill-after", "300ms", "y", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done").Want(79)
+	p = b.Run("run", "--max-hold", "300ms", "--kill-after", "300ms", "y", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done").Want(79)
 	if !strings.Contains(p.Err.String(), "--max-hold") {
 		t.Error(p.Err)
 	}
-	b.run("run", "--no-wait", "y", "true").Want(0)
+	b.Run("run", "--no-wait", "y", "true").Want(0)
 }
 
 func TestForcedRelease(t *testing.T) {
 	b := newBundle(t)
 	holder := b.hold("x", "--label", "a holder")
-	p := b.run("release", "x").Want(64)
+	p := b.Run("release", "x").Want(64)
 	if !strings.Contains(p.Err.String(), `held by "a holder"`) || !strings.Contains(p.Err.String(), "--force") {
 		t.Error(p.Err)
 	}
 	if q := b.queue("x"); len(q.Holders) != 1 {
 		t.Fatalf("it was released without --force: %+v", q)
 	}
-	p = b.run("release", "x", "--force").Want(0)
+	p = b.Run("release", "x", "--force").Want(0)
 	if !strings.Contains(p.Out.String(), `held by "a holder"`) {
 		t.Error(p.Out)
 	}
@@ -483,7 +483,7 @@ func TestForcedRelease(t *testing.T) {
 	if !strings.Contains(holder.Err.String(), "lost") {
 		t.Error(holder.Err)
 	}
-	b.run("release", "x", "--force", "--json").Want(0)
+	b.Run("release", "x", "--force", "--json").Want(0)
 }
 
 // A holder that is paused beyond its TTL learns it when it goes on.
@@ -491,7 +491,7 @@ func TestPausedHolder(t *testing.T) {
 	b := newBundle(t)
 	first := b.hold("x", "--ttl", "1s")
 	first.Process.Signal(syscall.SIGSTOP)
-	second := b.run("run", "x", "sh", "-c", "echo $PAWL_TOKEN").Want(0)
+	second := b.Run("run", "x", "sh", "-c", "echo $PAWL_TOKEN").Want(0)
 	first.Process.Signal(syscall.SIGCONT)
 	first.Want(79)
 	if second.Out.String() == "" {
@@ -501,5 +501,5 @@ func TestPausedHolder(t *testing.T) {
 
 func TestRenewsForLong(t *testing.T) {
 	b := newBundle(t)
-	b.run("run", "--ttl", "3s", "x", "sleep", "7").Want(0)
+	b.Run("run", "--ttl", "3s", "x", "sleep", "7").Want(0)
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 )
@@ -31,7 +30,7 @@ func TestSchema(t *testing.T) {
 		{"", 64, "postgres or mysql"},
 		{"postgres mysql", 64, "one database"},
 	} {
-		p := b.run(append([]string{"schema"}, strings.Fields(tt.args)...)...).Want(tt.status)
+		p := b.Run(append([]string{"schema"}, strings.Fields(tt.args)...)...).Want(tt.status)
 		if !strings.Contains(p.Printed(), tt.want) {
 			t.Errorf("%s: want %q:\n%s", tt.args, tt.want, p.Printed())
 		}
@@ -40,7 +39,7 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	var out struct{ SQL string }
-	if p := b.run("schema", "--json", "mysql").Want(0); json.Unmarshal([]byte(p.Out.String()), &out) != nil || !strings.Contains(out.SQL, "INSERT") {
-		t.Error(p.Out)
+	if b.Run("schema", "--json", "mysql").Want(0).JSON(&out); !strings.Contains(out.SQL, "INSERT") {
+		t.Error(out.SQL)
 	}
 }

@@ -38,7 +38,7 @@ func TestWhoWaitsDiesOfTheSignal(t *testing.T) {
 			if name == "barrier" {
 				queue, waiting = "b", func(q *queueJSON) bool { return len(q.Holders) == 1 }
 			} else if strings.HasPrefix(name, "elect") {
-				b.start("elect", "x", "sh", "-c", loop).Await("leads x ")
+				b.Start("elect", "x", "sh", "-c", loop).Await("leads x ")
 			} else if tt.queues {
 				b.hold("x")
 			}
@@ -47,7 +47,7 @@ func TestWhoWaitsDiesOfTheSignal(t *testing.T) {
 				signals = append(signals, syscall.SIGTERM, syscall.SIGHUP)
 			}
 			for _, sig := range signals {
-				p := b.command(fields(tt.args)...)
+				p := b.Command(fields(tt.args)...)
 				p.Env = append(p.Env, "GODEBUG=inittrace=1")
 				p.Start()
 				switch {
@@ -68,7 +68,7 @@ func TestWhoWaitsDiesOfTheSignal(t *testing.T) {
 					t.Errorf("%v: a claim stays behind: %+v", sig, q)
 				}
 				if name == "barrier" {
-					b.run("barrier", "--reset", "b").Want(0)
+					b.Run("barrier", "--reset", "b").Want(0)
 				}
 			}
 		})
@@ -81,12 +81,12 @@ func TestDiesAsTheCommandDid(t *testing.T) {
 	b := newBundle(t)
 	for _, command := range []string{"run", "elect"} {
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT} {
-			p := b.start(command, "x", "sh", "-c", "ulimit -c 0; echo ready; exec sleep 1000")
+			p := b.Start(command, "x", "sh", "-c", "ulimit -c 0; echo ready; exec sleep 1000")
 			p.Await("ready")
 			p.Process.Signal(sig)
 			p.WantSignal(sig)
 		}
-		p := b.start(command, "x", "sh", "-c", "trap 'exit 3' INT; echo ready; while :; do sleep 0.05; done")
+		p := b.Start(command, "x", "sh", "-c", "trap 'exit 3' INT; echo ready; while :; do sleep 0.05; done")
 		p.Await("ready")
 		p.Process.Signal(syscall.SIGINT)
 		p.Want(3)
@@ -108,9 +108,9 @@ func TestCtrlCEndsTheLoop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBundle(t)
 			b.hold("x")
-			b.start("elect", "e", "sh", "-c", loop).Await("leads e ")
-			p := b.command()
-			p.Path, p.Args = bash, []string{bash, "-c", "while true; do echo rou\"\"nd; " + bin + " " + args + "; done"}
+			b.Start("elect", "e", "sh", "-c", loop).Await("leads e ")
+			p := b.Command()
+			p.Path, p.Args = bash, []string{bash, "-c", "while true; do echo rou\"\"nd; " + proctest.Pawl + " " + args + "; done"}
 			p.Stdout, p.Stderr = nil, nil // the terminal
 			tty, err := pty.Start(p.Cmd)
 			if err != nil {
@@ -134,7 +134,7 @@ func TestCtrlCEndsTheLoop(t *testing.T) {
 func TestQuitAtOnce(t *testing.T) {
 	b := newBundle(t)
 	for _, args := range []string{"run x sleep 1000", "leader --follow x", "latch wait --count 2 x"} {
-		p := b.command(fields(args)...)
+		p := b.Command(fields(args)...)
 		p.Env = append(p.Env, "GODEBUG=inittrace=1")
 		p.Start()
 		p.Await("init github.com/spf13/cobra") // it is still starting

@@ -42,11 +42,11 @@ func sqlOpen(t *testing.T, driver, dsn string) *sql.DB {
 
 // create runs what `pawl schema` prints.
 func (b *bundle) create(db *sql.DB, args ...string) {
-	b.t.Helper()
-	text := regexp.MustCompile("(?m)^--.*\n").ReplaceAllString(b.run(append([]string{"schema"}, args...)...).Want(0).Out.String(), "")
+	b.T.Helper()
+	text := regexp.MustCompile("(?m)^--.*\n").ReplaceAllString(b.Run(append([]string{"schema"}, args...)...).Want(0).Out.String(), "")
 	for s := range strings.SplitSeq(text, ";\n") {
 		if strings.TrimSpace(s) != "" {
-			sqlRun(b.t, db, s)
+			sqlRun(b.T, db, s)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func TestDoctorPostgres(t *testing.T) {
 
 	sqlRun(t, db, "CREATE ROLE reader LOGIN", `GRANT USAGE ON SCHEMA "it's mine" TO reader`, "ALTER SYSTEM SET synchronous_commit = off",
 		"ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()")
-	reader := newBundle(t, strings.Replace(b.url, "postgres@", "reader@", 1))
+	reader := newBundle(t, strings.Replace(b.URL, "postgres@", "reader@", 1))
 	reader.doctor(78).want(t, "fail", "lock", "permission denied")
 	r = b.doctor(1)
 	r.want(t, "warn", "durability", "synchronous_commit")
@@ -79,12 +79,12 @@ func TestDoctorPostgres(t *testing.T) {
 	r = b.doctor(78)
 	r.want(t, "fail", "replication", "read_only")
 	r.want(t, "fail", "lock", "read-only")
-	newBundle(t, strings.Replace(b.url, "/postgres?", "/nowhere?", 1)).doctor(69).want(t, "fail", "reachable", "does not exist")
+	newBundle(t, strings.Replace(b.URL, "/postgres?", "/nowhere?", 1)).doctor(69).want(t, "fail", "reachable", "does not exist")
 
 	// Of several servers it looks at the one that the store would use.
 	sqlRun(t, sqlOpen(t, "pgx", p.URL()+"&default_transaction_read_only=off"), "ALTER ROLE postgres RESET default_transaction_read_only")
 	replica := servers.RunPostgres(t, servers.PostgresOptions{Args: []string{"-c", "default_transaction_read_only=on"}})
-	r = newBundle(t, strings.Replace(b.url, p.Addr(), replica.Addr()+","+p.Addr(), 1)).doctor(1)
+	r = newBundle(t, strings.Replace(b.URL, p.Addr(), replica.Addr()+","+p.Addr(), 1)).doctor(1)
 	r.want(t, "ok", "replication", "")
 	r.want(t, "ok", "lock", "taken and released")
 }

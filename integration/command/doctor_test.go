@@ -3,7 +3,6 @@
 package command
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -24,11 +23,8 @@ type report struct {
 
 // doctor examines the store.
 func (b *bundle) doctor(status int, flags ...string) (r report) {
-	b.t.Helper()
-	p := b.run(append([]string{"doctor", "--json"}, flags...)...).Want(status)
-	if err := json.Unmarshal([]byte(p.Out.String()), &r); err != nil {
-		b.t.Fatalf("%v in %s", err, p.Printed())
-	}
+	b.T.Helper()
+	b.Run(append([]string{"doctor", "--json"}, flags...)...).Want(status).JSON(&r)
 	return r
 }
 

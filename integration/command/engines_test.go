@@ -95,15 +95,15 @@ const increment = `n=$(cat $D/counter); echo $PAWL_TOKEN >> $D/tokens; echo $((n
 
 // counted checks that n increments were made, one after the other.
 func (b *bundle) counted(n int) {
-	b.t.Helper()
+	b.T.Helper()
 	if got := b.read("counter"); len(got) != 1 || got[0] != strconv.Itoa(n) {
-		b.t.Errorf("the counter is %q, want %d", got, n)
+		b.T.Errorf("the counter is %q, want %d", got, n)
 	}
 	var last int64
 	for _, line := range b.read("tokens") {
 		token, err := strconv.ParseInt(line, 10, 64)
 		if err != nil || token <= last {
-			b.t.Errorf("token %q after %d", line, last)
+			b.T.Errorf("token %q after %d", line, last)
 		}
 		last = token
 	}
@@ -117,9 +117,9 @@ const (
 // queueUp lets a crowd queue up behind a holder, each to run a script under the
 // lock, and then lets the holder go.
 func (b *bundle) queueUp(name, script string, flags ...string) []*proctest.Process {
-	b.t.Helper()
+	b.T.Helper()
 	run := func(script string) *proctest.Process {
-		return b.start(slices.Concat([]string{"run"}, flags, []string{name, "sh", "-c", script})...)
+		return b.Start(slices.Concat([]string{"run"}, flags, []string{name, "sh", "-c", script})...)
 	}
 	gate := run("echo ready; until test -e $D/open; do sleep 0.05; done")
 	gate.Await("ready")
@@ -127,7 +127,7 @@ func (b *bundle) queueUp(name, script string, flags ...string) []*proctest.Proce
 	for range crowd {
 		all = append(all, run(script))
 	}
-	proctest.Eventually(b.t, func() bool { return len(b.show(name).Waiters) == crowd }, "not all wait")
+	proctest.Eventually(b.T, func() bool { return len(b.show(name).Waiters) == crowd }, "not all wait")
 	b.write("open", "")
 	gate.Want(0)
 	return all
@@ -150,16 +150,16 @@ func testRestart(b *bundle, s server) {
 	all := b.queueUp("counter",
 		"if [ $(cat $D/counter) = "+strconv.Itoa(half)+" ]; then touch $D/half; until test -e $D/on; do sleep 0.05; done; fi; "+increment,
 		"--ttl=30s")
-	proctest.Eventually(b.t, func() bool { return b.exists("half") }, "they do not get their turns")
+	proctest.Eventually(b.T, func() bool { return b.exists("half") }, "they do not get their turns")
 	s.Kill()
 	b.write("on", "")
-	proctest.Eventually(b.t, func() bool { return len(b.read("tokens")) > half }, "it does not go on without a server")
+	proctest.Eventually(b.T, func() bool { return len(b.read("tokens")) > half }, "it does not go on without a server")
 	time.Sleep(time.Second) // for more of the same
 	if n := len(b.read("tokens")); n != half+1 {
-		b.t.Errorf("without a server %d had their turns, want %d", n, half+1)
+		b.T.Errorf("without a server %d had their turns, want %d", n, half+1)
 	}
 	if err := s.Restart(); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	for _, p := range all {
 		p.Want(0)
@@ -177,15 +177,15 @@ func alone(then string) string {
 func testStoppedWaiter(b *bundle, _ engine) {
 	const name = "stopped"
 	until := func(file string) string { return alone("until test -e $D/" + file + "; do sleep 0.05; done") }
-	holder := b.start("run", name, "sh", "-c", until("first"))
+	holder := b.Start("run", name, "sh", "-c", until("first"))
 	holder.Await("inside")
 	stopped := b.waiter(name, "--ttl=4s", "--kill-after=0s", "sh", "-c", alone("sleep 0.3"))
 	third := b.waiter(name, "sh", "-c", until("second"))
 	if w := b.show(name).waiters(); !slices.Equal(w, []int{stopped.Process.Pid, third.Process.Pid}) {
-		b.t.Fatalf("there wait %v, want %d first", w, stopped.Process.Pid)
+		b.T.Fatalf("there wait %v, want %d first", w, stopped.Process.Pid)
 	}
 	stopped.Process.Signal(syscall.SIGSTOP)
-	b.t.Cleanup(func() { stopped.Process.Signal(syscall.SIGCONT) })
+	b.T.Cleanup(func() { stopped.Process.Signal(syscall.SIGCONT) })
 	time.Sleep(4500 * time.Millisecond)
 	b.write("first", "")
 	holder.Want(0)
@@ -193,15 +193,15 @@ func testStoppedWaiter(b *bundle, _ engine) {
 
 	stopped.Process.Signal(syscall.SIGCONT)
 	// It is well again when it waits anew, behind the third.
-	proctest.Eventually(b.t, func() bool { return slices.Equal(b.show(name).waiters(), []int{stopped.Process.Pid}) }, "it does not wait again")
+	proctest.Eventually(b.T, func() bool { return slices.Equal(b.show(name).waiters(), []int{stopped.Process.Pid}) }, "it does not wait again")
 	if out := stopped.Printed(); strings.Contains(out, "inside") {
-		b.t.Errorf("it ran its command: %s", out)
+		b.T.Errorf("it ran its command: %s", out)
 	}
 	b.write("second", "")
 	third.Want(0)
 	stopped.Want(0)
 	if o := b.read("overlap"); o != nil {
-		b.t.Errorf("two held at a time: %s", o)
+		b.T.Errorf("two held at a time: %s", o)
 	}
 }
 
@@ -211,9 +211,9 @@ func testKilledHolder(b *bundle, _ engine) {
 	next := b.waiter("killed", "--ttl="+ttl.String(), "true")
 	p.Process.Kill()
 	killed := time.Now()
-	proctest.Eventually(b.t, func() bool { return !alive(pid) }, "the command outlived its pawl")
+	proctest.Eventually(b.T, func() bool { return !alive(pid) }, "the command outlived its pawl")
 	next.Want(0)
-	b.t.Logf("the next one got in after %v", time.Since(killed).Round(time.Millisecond))
+	b.T.Logf("the next one got in after %v", time.Since(killed).Round(time.Millisecond))
 }
 
 // names that an engine could take for others, or for orders.
@@ -230,29 +230,29 @@ func testNames(b *bundle, _ engine) {
 	for start := range slices.Chunk(names, batch) {
 		for _, name := range start {
 			// Without waiting: a name that is another one in disguise is busy.
-			all = append(all, b.start("run", "--no-wait", "--ttl=1m", name, "sh", "-c", `echo "held: $PAWL_NAME."; until test -e $D/end; do sleep 0.5; done`))
+			all = append(all, b.Start("run", "--no-wait", "--ttl=1m", name, "sh", "-c", `echo "held: $PAWL_NAME."; until test -e $D/end; do sleep 0.5; done`))
 		}
 		for i, p := range all {
-			proctest.Eventually(b.t, func() bool { return strings.Contains(p.Printed(), ".\n") || p.Err.String() != "" }, "%q: nothing happens", names[i])
+			proctest.Eventually(b.T, func() bool { return strings.Contains(p.Printed(), ".\n") || p.Err.String() != "" }, "%q: nothing happens", names[i])
 			if want := "held: " + names[i] + ".\n"; p.Printed() != want {
-				b.t.Fatalf("%q: %s", names[i], p.Printed())
+				b.T.Fatalf("%q: %s", names[i], p.Printed())
 			}
 		}
 	}
 	listed := b.names()
 	for _, name := range names {
 		if !slices.Contains(listed, name) {
-			b.t.Errorf("%q is not listed", name)
+			b.T.Errorf("%q is not listed", name)
 		}
 	}
 	b.write("end", "")
 	for _, p := range all {
 		p.Want(0)
 	}
-	if b.t.Failed() {
+	if b.T.Failed() {
 		return
 	}
-	proctest.Eventually(b.t, func() bool {
+	proctest.Eventually(b.T, func() bool {
 		return !slices.ContainsFunc(b.names(), func(n string) bool { return slices.Contains(names, n) })
 	},
 		"some are left in the list")

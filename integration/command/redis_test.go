@@ -52,7 +52,7 @@ func TestServerGoesForGood(t *testing.T) {
 
 func TestShortOutageIsRiddenOut(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{})
-	p := b.start("run", "--ttl", "12s", "x", "sh", "-c", "echo ready; sleep 6; echo end")
+	p := b.Start("run", "--ttl", "12s", "x", "sh", "-c", "echo ready; sleep 6; echo end")
 	p.Await("ready")
 	b.redis.Pause()
 	time.Sleep(4500 * time.Millisecond) // longer than a third of the TTL
@@ -104,14 +104,14 @@ func TestForcedRelease(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{})
 	p, _ := b.hold("x", "--ttl", "10m", "--kill-after", "100ms")
 	next := b.waiter("x", "true")
-	b.start("release", "x", "--force").Want(0)
+	b.Start("release", "x", "--force").Want(0)
 	p.Want(79) // long before a renewal
 	next.Want(0)
 }
 
 func TestRestartWhileWaiting(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{AppendOnly: true})
-	holder := b.start("run", "--ttl", "9s", "x", "sh", "-c", "echo ready; sleep 5")
+	holder := b.Start("run", "--ttl", "9s", "x", "sh", "-c", "echo ready; sleep 5")
 	holder.Await("ready")
 	waiters := []*proctest.Process{b.waiter("x", "true"), b.waiter("x", "true"), b.waiter("x", "true")}
 	if err := b.redis.Restart(true); err != nil {
@@ -125,29 +125,29 @@ func TestRestartWhileWaiting(t *testing.T) {
 
 func TestPassword(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{Password: "open-sesame"})
-	p := b.start("run", "x", "env")
+	p := b.Start("run", "x", "env")
 	p.Want(0)
 	if out := p.Printed(); strings.Contains(out, "sesame") || !strings.Contains(out, "PAWL_STORE=redis://"+b.redis.Addr()) {
 		t.Errorf("the command sees:\n%s", out)
 	}
 	for _, url := range []string{"redis://:wrong-word@" + b.redis.Addr(), "redis://" + b.redis.Addr()} {
-		p := b.start("run", "--store", url, "x", "true")
+		p := b.Start("run", "--store", url, "x", "true")
 		p.Want(69)
 		if strings.Contains(p.Printed(), "wrong-word") {
 			t.Error(p.Printed())
 		}
 	}
-	file := filepath.Join(b.dir, "password")
+	file := filepath.Join(b.Dir, "password")
 	b.write("password", "open-sesame\n")
-	bare := b.command("run", "--store", "redis://"+b.redis.Addr(), "x", "env")
+	bare := b.Command("run", "--store", "redis://"+b.redis.Addr(), "x", "env")
 	bare.Env = append(bare.Env, "PAWL_STORE_PASSWORD_FILE="+file)
 	bare.Start()
 	if out := bare.Want(0).Printed(); strings.Contains(out, "sesame") || strings.Contains(out, file) {
 		t.Errorf("the command sees:\n%s", out)
 	}
-	b.start("run", "--pass-store", "x", bin, "run", "--no-wait", "y", "true").Want(0)
+	b.Start("run", "--pass-store", "x", proctest.Pawl, "run", "--no-wait", "y", "true").Want(0)
 	// A pawl inside is refused, rather than left to lock elsewhere.
-	inner := b.start("run", "x", bin, "run", "--no-wait", "y", "true")
+	inner := b.Start("run", "x", proctest.Pawl, "run", "--no-wait", "y", "true")
 	inner.Want(69)
 	if !strings.Contains(inner.Printed(), "set PAWL_STORE there") {
 		t.Error(inner.Printed())
@@ -157,30 +157,30 @@ func TestPassword(t *testing.T) {
 func TestServerThatNeverReplies(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{})
 	b.redis.Pause()
-	b.start("run", "x", "true").Want(69)
-	b.start("run", "--no-wait", "x", "true").Want(69)
-	b.start("run", "--timeout", "1s", "x", "true").Want(69)
-	b.start("show", "x").Want(69)
+	b.Start("run", "x", "true").Want(69)
+	b.Start("run", "--no-wait", "x", "true").Want(69)
+	b.Start("run", "--timeout", "1s", "x", "true").Want(69)
+	b.Start("show", "x").Want(69)
 }
 
 // A server that allows reads but takes no writes is not a busy lock.
 func TestServerThatRefusesWrites(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{})
 	b.configure("maxmemory", "1")
-	p := b.start("run", "--timeout", "1s", "x", "true")
+	p := b.Start("run", "--timeout", "1s", "x", "true")
 	p.Want(69)
 	if out := p.Printed(); !strings.Contains(out, "OOM") || strings.Contains(out, "busy") {
 		t.Error(out)
 	}
 	b.configure("maxmemory", "0")
 	b.hold("x")
-	b.start("run", "--timeout", "1s", "x", "true").Want(75)
+	b.Start("run", "--timeout", "1s", "x", "true").Want(75)
 }
 
 // Who waits is told once when the server goes, and once when it is back.
 func TestWaiterTellsOfAnOutage(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{AppendOnly: true})
-	holder := b.start("run", "--ttl", "1m", "x", "sh", "-c", "echo ready; while ! test -e $D/end; do sleep 0.05; done")
+	holder := b.Start("run", "--ttl", "1m", "x", "sh", "-c", "echo ready; while ! test -e $D/end; do sleep 0.05; done")
 	holder.Await("ready")
 	p := b.waiter("x", "--json", "--ttl=6s", "true")
 	b.redis.Kill()
@@ -202,7 +202,7 @@ func TestWaiterTellsOfAnOutage(t *testing.T) {
 func TestInterruptedWithoutAServer(t *testing.T) {
 	b := newRedis(t, servers.RedisOptions{})
 	b.redis.Kill()
-	p := b.start("run", "x", "true")
+	p := b.Start("run", "x", "true")
 	time.Sleep(500 * time.Millisecond)
 	p.Process.Signal(syscall.SIGINT)
 	p.Want(130)
@@ -212,34 +212,34 @@ func TestInterruptedWithoutAServer(t *testing.T) {
 }
 
 func (b *redisBundle) configure(name, value string) {
-	b.t.Helper()
+	b.T.Helper()
 	b.order("CONFIG SET " + name + " " + value)
 }
 
 // order sends a command whose reply is OK.
 func (b *redisBundle) order(line string) {
-	b.t.Helper()
+	b.T.Helper()
 	conn, err := net.Dial("tcp", b.redis.Addr())
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	defer conn.Close()
-	if u, err := url.Parse(b.url); err == nil && u.User != nil {
+	if u, err := url.Parse(b.URL); err == nil && u.User != nil {
 		password, _ := u.User.Password()
 		line = "AUTH " + password + "\r\n" + line
 	}
 	if _, err := fmt.Fprintf(conn, "%s\r\nPING\r\n", line); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	var reply []byte
 	for !bytes.HasSuffix(reply, []byte("+PONG\r\n")) {
 		buf := make([]byte, 256)
 		n, err := conn.Read(buf)
 		if reply = append(reply, buf[:n]...); err != nil {
-			b.t.Fatalf("%q, %v", reply, err)
+			b.T.Fatalf("%q, %v", reply, err)
 		}
 	}
 	if bytes.Contains(reply, []byte("-")) {
-		b.t.Fatalf("%s: %q", line, reply)
+		b.T.Fatalf("%s: %q", line, reply)
 	}
 }

@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/internal/proctest"
 )
 
 // refused checks that a run fails because of the store, and how it tells.
 func refused(t *testing.T, url, want string) {
 	t.Helper()
-	p := newBundle(t, url).run("run", "--no-wait", "x", "true").Want(69)
+	p := newBundle(t, url).Run("run", "--no-wait", "x", "true").Want(69)
 	if out := p.Printed(); !strings.Contains(out, want) || strings.Contains(out, "busy") || strings.Contains(out, "-word") || strings.Contains(out, "sesame") || strings.Count(out, "\n") > 3 {
 		t.Errorf("%s: want %q:\n%s", url, want, out)
 	}
@@ -23,7 +24,7 @@ func refused(t *testing.T, url, want string) {
 // left to lock elsewhere.
 func inner(t *testing.T, url string) {
 	t.Helper()
-	p := newBundle(t, url).run("run", "outer", bin, "run", "--no-wait", "inner", "true").Want(69)
+	p := newBundle(t, url).Run("run", "outer", proctest.Pawl, "run", "--no-wait", "inner", "true").Want(69)
 	if out := p.Printed(); !strings.Contains(out, "set PAWL_STORE there") || strings.Contains(out, "sesame") {
 		t.Error(out)
 	}
@@ -67,7 +68,7 @@ func TestRefusedByPostgres(t *testing.T) {
 	refused(t, strings.Replace(url, "open-sesame", "pass-word", 1), "password authentication failed")
 	refused(t, strings.Replace(url, "/postgres?", "/nowhere?", 1), `database "nowhere" does not exist`)
 	refused(t, url, "pawl schema postgres")
-	newBundle(t, url+"&create=true").run("run", "x", "true").Want(0)
+	newBundle(t, url+"&create=true").Run("run", "x", "true").Want(0)
 	inner(t, url)
 	db := sqlOpen(t, "pgx", url)
 	sqlRun(t, db, "CREATE ROLE reader LOGIN PASSWORD 'open-sesame'", "GRANT USAGE ON SCHEMA pawl TO reader", "GRANT SELECT ON ALL TABLES IN SCHEMA pawl TO reader")
@@ -86,10 +87,10 @@ func TestRefusedByMySQL(t *testing.T) {
 	refused(t, strings.Replace(app, "open-sesame", "pass-word", 1), "Access denied")
 	refused(t, strings.Replace(m.URL(), "/pawl", "/nowhere", 1), "nowhere")
 	refused(t, app, "pawl schema mysql")
-	newBundle(t, m.URL()+"?create=true").run("run", "x", "true").Want(0)
+	newBundle(t, m.URL()+"?create=true").Run("run", "x", "true").Want(0)
 	refused(t, app, "denied")
 	sqlRun(t, db, "GRANT ALL ON pawl.* TO app@'%'")
-	newBundle(t, app).run("run", "x", "true").Want(0)
+	newBundle(t, app).Run("run", "x", "true").Want(0)
 	inner(t, app)
 	sqlRun(t, db, "SET GLOBAL read_only = 1")
 	refused(t, app, "read-only")
@@ -113,7 +114,7 @@ func TestRefusedByEtcd(t *testing.T) {
 		}
 	}
 	as := func(user string) string { return strings.Replace(e.URL(), "//", "//"+user+"@", 1) }
-	newBundle(t, as("app:open-sesame")).run("run", "x", "true").Want(0)
+	newBundle(t, as("app:open-sesame")).Run("run", "x", "true").Want(0)
 	newBundle(t, as("app:open-sesame")).doctor(0)
 	inner(t, as("app:open-sesame"))
 	refused(t, as("app:pass-word"), "authentication failed")
@@ -129,7 +130,7 @@ func TestRefusedByZooKeeper(t *testing.T) {
 	t.Parallel()
 	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
 	as := func(user string) string { return strings.Replace(z.URL(), "//", "//"+user+"@", 1) }
-	newBundle(t, as("me:open-sesame")).run("run", "x", "true").Want(0)
+	newBundle(t, as("me:open-sesame")).Run("run", "x", "true").Want(0)
 	inner(t, as("me:open-sesame"))
 	refused(t, as("me:pass-word"), "no permission")
 	refused(t, z.URL(), "no permission")

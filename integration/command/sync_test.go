@@ -19,69 +19,69 @@ func testSynchronizers(b *bundle, e engine) {
 	// Readers and a writer.
 	var readers []*proctest.Process
 	for range 2 {
-		p := b.start("run", "--shared", "data", "sh", "-c", "echo reads; until test -e $D/read; do sleep 0.05; done")
+		p := b.Start("run", "--shared", "data", "sh", "-c", "echo reads; until test -e $D/read; do sleep 0.05; done")
 		p.Await("reads")
 		readers = append(readers, p)
 	}
-	b.run("run", "--exclusive", "--no-wait", "data", "true").Want(75)
-	writer := b.start("run", "--exclusive", "data", "true")
+	b.Run("run", "--exclusive", "--no-wait", "data", "true").Want(75)
+	writer := b.Start("run", "--exclusive", "data", "true")
 	b.write("read", "")
 	for _, p := range append(readers, writer) {
 		p.Want(0)
 	}
 
 	// Units.
-	two := b.start("run", "--limit=3", "-n=2", "units", "sh", "-c", "echo has; until test -e $D/back; do sleep 0.05; done")
+	two := b.Start("run", "--limit=3", "-n=2", "units", "sh", "-c", "echo has; until test -e $D/back; do sleep 0.05; done")
 	two.Await("has")
-	b.run("run", "--limit=3", "--no-wait", "units", "true").Want(0)
-	b.run("run", "--limit=3", "-n=2", "--no-wait", "units", "true").Want(75)
-	b.run("run", "--limit=4", "units", "true").Want(64)
+	b.Run("run", "--limit=3", "--no-wait", "units", "true").Want(0)
+	b.Run("run", "--limit=3", "-n=2", "--no-wait", "units", "true").Want(75)
+	b.Run("run", "--limit=4", "units", "true").Want(64)
 	b.write("back", "")
 	two.Want(0)
 
 	// A latch and a barrier.
-	wait := b.start("latch", "wait", "--count=2", "latch")
+	wait := b.Start("latch", "wait", "--count=2", "latch")
 	for _, party := range []string{"a", "a", "b"} {
-		b.run("latch", "down", "--count=2", "--party="+party, "latch").Want(0)
+		b.Run("latch", "down", "--count=2", "--party="+party, "latch").Want(0)
 	}
 	wait.Want(0)
-	parties := []*proctest.Process{b.start("barrier", "--parties=3", "barrier"), b.start("barrier", "--parties=3", "barrier"), b.start("barrier", "--parties=3", "barrier")}
+	parties := []*proctest.Process{b.Start("barrier", "--parties=3", "barrier"), b.Start("barrier", "--parties=3", "barrier"), b.Start("barrier", "--parties=3", "barrier")}
 	indexes := ""
 	for _, p := range parties {
 		p.Want(0)
 		indexes += strings.TrimSpace(p.Out.String())
 	}
 	if len(indexes) != 3 || !strings.Contains(indexes, "0") || !strings.Contains(indexes, "1") || !strings.Contains(indexes, "2") {
-		b.t.Errorf("indexes %q", indexes)
+		b.T.Errorf("indexes %q", indexes)
 	}
-	b.run("barrier", "--parties=3", "--timeout=3s", "barrier").Want(75)
-	b.run("barrier", "--parties=3", "barrier").Want(76)
-	b.run("barrier", "--parties=3", "--reset", "barrier").Want(0)
+	b.Run("barrier", "--parties=3", "--timeout=3s", "barrier").Want(75)
+	b.Run("barrier", "--parties=3", "barrier").Want(76)
+	b.Run("barrier", "--parties=3", "--reset", "barrier").Want(0)
 
 	// Leaders.
-	b.run("leader", "leader").Want(68)
-	follow := b.start("leader", "--follow", "--only-value", "leader")
-	first := b.start("elect", "--value=one", "--ttl=2s", "leader", "sh", "-c", loop)
+	b.Run("leader", "leader").Want(68)
+	follow := b.Start("leader", "--follow", "--only-value", "leader")
+	first := b.Start("elect", "--value=one", "--ttl=2s", "leader", "sh", "-c", loop)
 	first.Await("leads with")
-	second := b.start("elect", "--value=two", "--ttl=2s", "leader", "sh", "-c", loop)
-	proctest.Eventually(b.t, func() bool { return len(b.show("leader").waiters()) == 1 }, "the second does not stand")
+	second := b.Start("elect", "--value=two", "--ttl=2s", "leader", "sh", "-c", loop)
+	proctest.Eventually(b.T, func() bool { return len(b.show("leader").waiters()) == 1 }, "the second does not stand")
 	follow.Await("one\n")
 	first.Process.Kill()
 	second.Await("leads with")
 	follow.Await("two\n")
-	if p := b.run("leader", "--only-value", "leader").Want(0); p.Out.String() != "two\n" {
-		b.t.Error(p.Out)
+	if p := b.Run("leader", "--only-value", "leader").Want(0); p.Out.String() != "two\n" {
+		b.T.Error(p.Out)
 	}
 	second.Process.Signal(syscall.SIGTERM)
 	second.Want(143)
-	b.run("leader", "leader").Want(68)
+	b.Run("leader", "leader").Want(68)
 }
 
 // A leader that can't reach the store ends its command in time, and stands again.
 func TestElectThroughAnOutage(t *testing.T) {
 	r := servers.RunRedis(t, servers.RedisOptions{})
 	b := newBundle(t, r.URL())
-	p := b.start("elect", "--ttl=3s", "e", "sh", "-c", loop)
+	p := b.Start("elect", "--ttl=3s", "e", "sh", "-c", loop)
 	p.Await("leads with")
 	var token, pid int
 	fmt.Sscanf(p.Out.String(), "leads with %d, as %d.", &token, &pid)
@@ -100,5 +100,5 @@ func TestElectThroughAnOutage(t *testing.T) {
 	if alive(pid2) {
 		t.Error("COMMAND lives on")
 	}
-	b.run("leader", "e").Want(68)
+	b.Run("leader", "e").Want(68)
 }

@@ -4,12 +4,12 @@ package proctest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,30 +29,12 @@ func Signals() {
 	}
 }
 
-// Build builds the Go program in the folder source, and returns its path and a
-// function that removes it.
-func Build(source string) (path string, remove func(), err error) {
-	dir, err := os.MkdirTemp("", "pawl-test")
-	if err != nil {
-		return "", nil, err
-	}
-	remove = func() { os.RemoveAll(dir) }
-	path = filepath.Join(dir, "pawl")
-	build := exec.Command("go", "build", "-o", path, ".")
-	build.Dir = source
-	if out, err := build.CombinedOutput(); err != nil {
-		remove()
-		return "", nil, fmt.Errorf("build %s: %w\n%s", source, err, out)
-	}
-	return path, remove, nil
-}
-
 // Process is a program that runs, or will.
 type Process struct {
 	*exec.Cmd
 	Out, Err *Output
 
-	t testing.TB
+	T testing.TB
 }
 
 // Command prepares to run a program.
@@ -65,17 +47,17 @@ func Command(t testing.TB, path string, args ...string) *Process {
 
 // Start starts it; it is killed at the end of the test.
 func (p *Process) Start() {
-	p.t.Helper()
+	p.T.Helper()
 	if err := p.Cmd.Start(); err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
-	p.t.Cleanup(func() { p.Process.Kill() })
+	p.T.Cleanup(func() { p.Process.Kill() })
 }
 
 // Status waits for its end, and returns its status as shells have it: 128+N of a
 // process that died of signal N. A process that does not end is killed.
 func (p *Process) Status() int {
-	p.t.Helper()
+	p.T.Helper()
 	status := p.end()
 	if status.Signaled() {
 		return 128 + int(status.Signal())
@@ -86,15 +68,15 @@ func (p *Process) Status() int {
 // WantSignal checks that it died of a signal, which is more than to exit with the
 // status that tells of one: a shell's loop ends by that alone.
 func (p *Process) WantSignal(sig syscall.Signal) *Process {
-	p.t.Helper()
+	p.T.Helper()
 	if status := p.end(); !status.Signaled() || status.Signal() != sig {
-		p.t.Errorf("%q ended with %d, want it to die of %v\n%s", p.Args[1:], p.Status(), sig, p.Printed())
+		p.T.Errorf("%q ended with %d, want it to die of %v\n%s", p.Args[1:], p.Status(), sig, p.Printed())
 	}
 	return p
 }
 
 func (p *Process) end() syscall.WaitStatus {
-	p.t.Helper()
+	p.T.Helper()
 	if p.ProcessState != nil {
 		return p.ProcessState.Sys().(syscall.WaitStatus)
 	}
@@ -103,16 +85,16 @@ func (p *Process) end() syscall.WaitStatus {
 	err := p.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	return p.ProcessState.Sys().(syscall.WaitStatus)
 }
 
 // Want checks how it ends.
 func (p *Process) Want(status int) *Process {
-	p.t.Helper()
+	p.T.Helper()
 	if got := p.Status(); got != status {
-		p.t.Errorf("%q ended with %d, want %d\n%s", p.Args[1:], got, status, p.Printed())
+		p.T.Errorf("%q ended with %d, want %d\n%s", p.Args[1:], got, status, p.Printed())
 	}
 	return p
 }
@@ -122,9 +104,30 @@ func (p *Process) Printed() string { return p.Out.String() + p.Err.String() }
 
 // Await waits until it has written all of the texts.
 func (p *Process) Await(texts ...string) {
-	p.t.Helper()
+	p.T.Helper()
 	for _, text := range texts {
-		Eventually(p.t, func() bool { return strings.Contains(p.Printed(), text) }, "%q did not print %q", p.Args[1:], text)
+		Eventually(p.T, func() bool { return strings.Contains(p.Printed(), text) }, "%q did not print %q", p.Args[1:], text)
+	}
+}
+
+// Number waits until it has written a line "label N", and returns N.
+func (p *Process) Number(label string) (n int) {
+	p.T.Helper()
+	Eventually(p.T, func() bool {
+		_, after, _ := strings.Cut(p.Printed(), label+" ")
+		number, _, whole := strings.Cut(after, "\n")
+		var err error
+		n, err = strconv.Atoi(strings.TrimSpace(number))
+		return whole && err == nil
+	}, "%q did not print %q and a number", p.Args[1:], label)
+	return n
+}
+
+// JSON reads what it wrote to its standard output.
+func (p *Process) JSON(v any) {
+	p.T.Helper()
+	if err := json.Unmarshal([]byte(p.Out.String()), v); err != nil {
+		p.T.Fatalf("%v in %s", err, p.Printed())
 	}
 }
 

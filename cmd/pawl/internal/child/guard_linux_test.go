@@ -10,13 +10,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/await"
 )
 
 // orphan is a script with a second process, which nobody kills with its parent.
 const orphan = `trap '' TERM HUP; sh -c 'echo inner $$; while :; do sleep 0.05; done' & echo ready $$; wait`
 
 // guards returns the guards of a process that live.
-func guards(t *testing.T, of int) (pids []int) {
+func guards(t testing.TB, of int) (pids []int) {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -37,10 +39,10 @@ func guards(t *testing.T, of int) (pids []int) {
 
 // guard waits for the guard of p until it is prepared for signals, and returns
 // it.
-func (p *process) guard() (pid int) {
-	p.t.Helper()
-	eventually(p.t, "there is no guard", func() bool {
-		all := guards(p.t, p.Process.Pid)
+func (p process) guard() (pid int) {
+	p.T.Helper()
+	await.That(p.T, "a guard", func() bool {
+		all := guards(p.T, p.Process.Pid)
 		if len(all) != 1 {
 			return false
 		}
@@ -51,15 +53,15 @@ func (p *process) guard() (pid int) {
 	return pid
 }
 
-func (p *process) wantDead(what string, pid int) {
-	p.t.Helper()
-	eventually(p.t, fmt.Sprintf("%s, process %d, lives on", what, pid), func() bool { return !alive(pid) })
+func (p process) wantDead(what string, pid int) {
+	p.T.Helper()
+	await.That(p.T, fmt.Sprintf("%s, process %d, dies", what, pid), func() bool { return !alive(pid) })
 }
 
 func TestGuardKillsWhenItsParentIsKilled(t *testing.T) {
 	t.Parallel()
 	p := start(t, orphan)
-	inner, guard := p.out.number(t, "inner"), p.guard()
+	inner, guard := p.Number("inner"), p.guard()
 	p.Process.Kill()
 	p.status()
 	p.wantDead("the command's child", inner)
@@ -77,7 +79,7 @@ func TestStarterWaits(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%q: %v", out, err)
 	}
-	eventually(t, "the starter lives on", func() bool { return !alive(pid) })
+	await.That(t, "the starter dies", func() bool { return !alive(pid) })
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("the command ran")
 	}
@@ -97,7 +99,7 @@ func TestGuardKillsAtTheDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := start(t, orphan, append(tt.vars, "LATE=1")...)
-			inner, group, guard := p.out.number(t, "inner"), p.out.number(t, "ready"), p.guard()
+			inner, group, guard := p.Number("inner"), p.Number("ready"), p.guard()
 			p.Process.Signal(syscall.SIGSTOP)
 			p.wantDead("the command", group)
 			p.wantDead("the command's child", inner)
@@ -115,7 +117,7 @@ func TestGuardKillsAtTheDeadline(t *testing.T) {
 func TestGuardHearsOfRenewals(t *testing.T) {
 	t.Parallel()
 	p := start(t, `echo ready; sleep 7.5; exit 4`, "TTL=6s", "KILL_AFTER=0s")
-	p.out.wait(t, "ready")
+	p.Await("ready")
 	time.Sleep(4 * time.Second)
 	p.Process.Signal(syscall.SIGSTOP)
 	time.Sleep(2500 * time.Millisecond)
@@ -162,7 +164,7 @@ func TestGuardGoesWithTheCommand(t *testing.T) {
 func TestGuardHasThePipeAlone(t *testing.T) {
 	t.Parallel()
 	p := start(t, orphan)
-	command, inner, guard := p.out.number(t, "ready"), p.out.number(t, "inner"), p.guard()
+	command, inner, guard := p.Number("ready"), p.Number("inner"), p.guard()
 	pipe, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", guard))
 	if err != nil || !strings.HasPrefix(pipe, "pipe:") {
 		t.Fatalf("the guard reads %q, %v", pipe, err)
@@ -189,7 +191,7 @@ func TestGuardHasThePipeAlone(t *testing.T) {
 func TestGuardOutlivesSignals(t *testing.T) {
 	t.Parallel()
 	p := start(t, orphan)
-	inner, guard := p.out.number(t, "inner"), p.guard()
+	inner, guard := p.Number("inner"), p.guard()
 	for _, sig := range append(forwarded, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU) {
 		syscall.Kill(guard, sig.(syscall.Signal))
 	}
@@ -208,9 +210,9 @@ func TestGuardOutlivesSignals(t *testing.T) {
 func TestGuardIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := start(t, orphan)
-	inner, guard := p.out.number(t, "inner"), p.guard()
+	inner, guard := p.Number("inner"), p.guard()
 	syscall.Kill(guard, syscall.SIGKILL)
-	eventually(t, "the guard is not replaced", func() bool {
+	await.That(t, "the guard is replaced", func() bool {
 		all := guards(t, p.Process.Pid)
 		return len(all) == 1 && all[0] != guard
 	})
@@ -233,7 +235,7 @@ func TestNoCommandWithoutGuard(t *testing.T) {
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("the command was started")
 	}
-	if !strings.Contains(p.out.String(), "guards the command") {
-		t.Errorf("it says %q", p.out)
+	if !strings.Contains(p.Out.String(), "guards the command") {
+		t.Errorf("it says %q", p.Out)
 	}
 }

@@ -3,12 +3,10 @@
 package child
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"runtime"
 	"strconv"
@@ -21,7 +19,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pawl-go/pawl/internal/await"
 	"github.com/pawl-go/pawl/internal/proctest"
 )
 
@@ -209,107 +206,36 @@ func count(args []string) int {
 	}
 }
 
-// process is a helper that runs.
-type process struct {
-	t *testing.T
-	*exec.Cmd
-	out *output
-}
+// process is a helper that runs. Both its outputs are Out.
+type process struct{ *running }
+
+type running = proctest.Process // by this name it does not hide that of exec.Cmd
 
 // start starts a helper with those variables that runs sh -c script.
-func start(t *testing.T, script string, vars ...string) *process {
+func start(t *testing.T, script string, vars ...string) process {
 	t.Helper()
 	return startCommand(t, []string{"sh", "-c", script}, vars...)
 }
 
-func startCommand(t *testing.T, args []string, vars ...string) *process {
+func startCommand(t *testing.T, args []string, vars ...string) process {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, Cmd: exec.Command(self, args...), out: newOutput()}
+	p := proctest.Command(t, self, args...)
 	p.Env = append(append(os.Environ(), "CHILD_TEST=run"), vars...)
-	p.Stdout, p.Stderr = p.out, p.out
+	p.Stderr = p.Out
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p.WaitDelay = time.Second
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Process.Kill() })
-	return p
+	p.Start()
+	return process{p}
 }
 
-// status waits for the end and returns the exit status.
-func (p *process) status() int {
-	p.t.Helper()
-	timer := time.AfterFunc(await.Limit, func() { p.Process.Kill() })
-	defer timer.Stop()
-	err := p.Wait()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
-		p.t.Fatal(err)
-	}
+// status waits for the end and returns the exit status, -1 if it died of a signal.
+func (p process) status() int {
+	p.T.Helper()
+	p.Status()
 	return p.ProcessState.ExitCode()
-}
-
-// output collects what a process prints.
-type output struct {
-	mu   sync.Mutex
-	buf  bytes.Buffer
-	more chan struct{}
-}
-
-func newOutput() *output { return &output{more: make(chan struct{}, 1)} }
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	select {
-	case o.more <- struct{}{}:
-	default:
-	}
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-// wait waits until text was printed and returns what follows it.
-func (o *output) wait(t *testing.T, text string) string {
-	t.Helper()
-	timeout := time.After(await.Limit)
-	for {
-		if _, after, ok := strings.Cut(o.String(), text); ok {
-			return after
-		}
-		select {
-		case <-o.more:
-		case <-timeout:
-			t.Fatalf("%q was not printed, but:\n%s", text, o)
-		}
-	}
-}
-
-// number waits for a line "label N" and returns N.
-func (o *output) number(t *testing.T, label string) int {
-	t.Helper()
-	o.wait(t, label+" ")
-	for {
-		line, _, ok := strings.Cut(o.wait(t, label+" "), "\n")
-		if n, err := strconv.Atoi(strings.TrimSpace(line)); ok && err == nil {
-			return n
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	await.That(t, what, ok)
 }
 
 // alive tells whether a process runs; one that nobody has collected does not.

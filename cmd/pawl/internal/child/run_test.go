@@ -91,12 +91,12 @@ func TestSignalsReachTheGroup(t *testing.T) {
 			p := start(t, fmt.Sprintf(`trap 'exit 7' %d
 				sh -c 'trap "echo inner; exit" %[1]d; echo ready; while :; do sleep 0.05; done'
 				exit 8`, sig))
-			p.out.wait(t, "ready")
+			p.Await("ready")
 			p.Process.Signal(sig)
 			if got := p.status(); got != 7 {
 				t.Errorf("status %d, want 7", got)
 			}
-			p.out.wait(t, "inner")
+			p.Await("inner")
 		})
 	}
 }
@@ -105,7 +105,7 @@ func TestSignalsReachTheGroup(t *testing.T) {
 func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	t.Parallel()
 	p := startCommand(t, []string{"sh", "-c", "echo ready; sleep 30; exit 4"})
-	p.out.wait(t, "ready")
+	p.Await("ready")
 	p.Process.Signal(syscall.SIGHUP)
 	if got := p.status(); got != 129 {
 		t.Errorf("without nohup: status %d, want 129", got)
@@ -154,10 +154,10 @@ func TestEndedBeforeTheLeaseEnds(t *testing.T) {
 			t.Parallel()
 			p := start(t, tt.script, tt.vars...)
 			if got := p.status(); got != tt.want {
-				t.Errorf("status %d, want %d (%d: it outlived the lease)\n%s", got, tt.want, exitLate, p.out)
+				t.Errorf("status %d, want %d (%d: it outlived the lease)\n%s", got, tt.want, exitLate, p.Out)
 			}
 			if tt.script == stubborn {
-				if pid := p.out.number(t, "inner"); alive(pid) {
+				if pid := p.Number("inner"); alive(pid) {
 					t.Errorf("process %d of the group lives on", pid)
 				}
 			}
@@ -172,7 +172,7 @@ func TestTermBeforeKill(t *testing.T) {
 	if got := p.status(); got != exitLost {
 		t.Errorf("status %d", got)
 	}
-	p.out.wait(t, "cleaned")
+	p.Await("cleaned")
 }
 
 func TestWaitsForTheGroup(t *testing.T) {
@@ -186,7 +186,7 @@ func TestWaitsForTheGroup(t *testing.T) {
 			t.Parallel()
 			p := start(t, script)
 			p.status()
-			if pid := p.out.number(t, "inner"); alive(pid) {
+			if pid := p.Number("inner"); alive(pid) {
 				t.Errorf("process %d is in the group and lives", pid)
 			}
 		})
@@ -200,7 +200,7 @@ func TestDoesNotWaitForDaemons(t *testing.T) {
 	if got := p.status(); got != 6 {
 		t.Errorf("status %d", got)
 	}
-	pid := p.out.number(t, "inner")
+	pid := p.Number("inner")
 	if !alive(pid) {
 		t.Errorf("the daemon %d is gone", pid)
 	}

@@ -14,17 +14,21 @@ import (
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/internal/proctest"
 )
 
 // session is a program on a terminal of its own.
 type session struct {
-	*process
+	process
 	tty *os.File // what its user types and sees
 }
 
 func onTerminal(t *testing.T, args []string, vars ...string) *session {
 	t.Helper()
-	p := &process{t: t, Cmd: exec.Command(args[0], args[1:]...), out: newOutput()}
+	p := proctest.Command(t, args[0], args[1:]...)
+	p.Stdout, p.Stderr = nil, nil // the terminal
 	p.Env = append(os.Environ(), vars...)
 	blocking, err := pty.Start(p.Cmd)
 	if err != nil {
@@ -42,34 +46,34 @@ func onTerminal(t *testing.T, args []string, vars ...string) *session {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		io.Copy(p.out, tty)
+		io.Copy(p.Out, tty)
 	}()
 	t.Cleanup(func() {
 		p.Process.Kill()
 		tty.Close()
 		<-read
 	})
-	return &session{p, tty}
+	return &session{process{p}, tty}
 }
 
 func (s *session) key(text string) {
-	s.t.Helper()
+	s.T.Helper()
 	if _, err := io.WriteString(s.tty, text); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 }
 
 // awaitJob waits until the shell has given its terminal to a job.
 func (s *session) awaitJob() {
-	s.t.Helper()
+	s.T.Helper()
 	conn, err := s.tty.SyscallConn()
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	eventually(s.t, "no job comes to the foreground", func() bool {
+	await.That(s.T, "a job comes to the foreground", func() bool {
 		var front int
 		if err := conn.Control(func(fd uintptr) { front, err = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) }); err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 		return err == nil && front != s.Process.Pid
 	})
@@ -88,7 +92,7 @@ func shell(t *testing.T, vars ...string) *session {
 	}
 	s := onTerminal(t, []string{bash, "--norc", "--noprofile", "-i"},
 		append(vars, "PS1=$ ", "TERM=dumb", "LC_ALL=C", "RUN=env CHILD_TEST=run "+self, "FRONT=env CHILD_TEST=front "+self, "COUNT=env CHILD_TEST=count "+self)...)
-	s.out.wait(t, "$ ")
+	s.Await("$ ")
 	return s
 }
 
@@ -96,22 +100,22 @@ func TestCommandHasTheTerminal(t *testing.T) {
 	t.Parallel()
 	s := shell(t)
 	s.key("$RUN $FRONT; echo front-$?\n")
-	s.out.wait(t, "front-0")
+	s.Await("front-0")
 	// A script's next command would stop if it were not given back.
 	s.key("sh -c '$RUN true; read x; echo got-$x'\n")
 	time.Sleep(300 * time.Millisecond) // or the shell's line editor might get it
 	s.key("text\n")
-	s.out.wait(t, "got-text")
+	s.Await("got-text")
 }
 
 func TestCtrlC(t *testing.T) {
 	t.Parallel()
 	s := shell(t)
 	s.key("$RUN sh -c 'trap \"echo c-is-here; exit 5\" INT; echo rea\"\"dy; while :; do sleep 0.05; done'; echo status-$?\n")
-	s.out.wait(t, "ready")
+	s.Await("ready")
 	s.key("\x03")
-	s.out.wait(t, "c-is-here")
-	s.out.wait(t, "status-5")
+	s.Await("c-is-here")
+	s.Await("status-5")
 }
 
 // Reading needs the foreground, also where a pipeline kept it from the command.
@@ -120,13 +124,13 @@ func TestPipelineLeavesTheTerminalToThePager(t *testing.T) {
 	s := shell(t)
 	s.key("$RUN sh -c 'echo o\"\"ut; sleep 0.3' | (read a; read b </dev/tty; echo $a-$b)\n")
 	s.key("typed\n")
-	s.out.wait(t, "out-typed")
+	s.Await("out-typed")
 
 	s.key("echo in | $RUN sh -c 'read a; read b </dev/tty; echo $a+$b'; echo do\"\"ne\n")
 	time.Sleep(300 * time.Millisecond) // or the shell's line editor might get it
 	s.key("again\n")
-	s.out.wait(t, "in+again")
-	s.out.wait(t, "done")
+	s.Await("in+again")
+	s.Await("done")
 }
 
 func lines(t *testing.T, file string) int {
@@ -151,24 +155,24 @@ func TestCtrlZ(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "count")
 	s := shell(t, "FILE="+file)
 	s.key("$RUN $COUNT\n")
-	eventually(t, "it does not run", func() bool { return lines(t, file) > 3 })
+	await.That(t, "it runs", func() bool { return lines(t, file) > 3 })
 	s.key("\x1a")
-	s.out.wait(t, "Stopped")
+	s.Await("Stopped")
 	if !stands(t, file) {
 		t.Fatal("the shell has its prompt, and the command runs on")
 	}
 	n := lines(t, file)
 	s.key("fg\n")
-	eventually(t, "it does not run again", func() bool { return lines(t, file) > n+3 })
+	await.That(t, "it runs again", func() bool { return lines(t, file) > n+3 })
 	s.key("\x1a")
-	eventually(t, "Ctrl-Z works only once", func() bool { return strings.Count(s.out.String(), "Stopped") == 2 })
+	await.That(t, "Ctrl-Z works again", func() bool { return strings.Count(s.Out.String(), "Stopped") == 2 })
 	n = lines(t, file)
 	s.key("bg\n")
-	eventually(t, "it does not run in the background", func() bool { return lines(t, file) > n+3 })
+	await.That(t, "it runs in the background", func() bool { return lines(t, file) > n+3 })
 	s.key("fg; echo sta\"\"tus-$?\n")
 	s.awaitJob()
 	s.key("\x03")
-	s.out.wait(t, "status-130")
+	s.Await("status-130")
 }
 
 // What stopped too long has lost its lock: it must not run one more step.
@@ -183,13 +187,13 @@ func TestCtrlZBeyondTheLease(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "count")
 			s := shell(t, append(vars, "FILE="+file)...)
 			s.key("$RUN $COUNT stubborn\n")
-			eventually(t, "it does not run", func() bool { return lines(t, file) > 3 })
+			await.That(t, "it runs", func() bool { return lines(t, file) > 3 })
 			s.key("\x1a")
-			s.out.wait(t, "Stopped")
+			s.Await("Stopped")
 			time.Sleep(2200 * time.Millisecond)
 			n := lines(t, file)
 			s.key("fg; echo sta\"\"tus-$?\n")
-			s.out.wait(t, "status-")
+			s.Await("status-")
 			if lines(t, file) != n {
 				t.Errorf("the command went on without its lock")
 			}
@@ -202,11 +206,11 @@ func TestBackgroundJobReads(t *testing.T) {
 	t.Parallel()
 	s := shell(t)
 	s.key("$RUN sh -c 'read x; echo go\"\"t-$x' & until jobs | grep Stop\"\"ped; do sleep 0.05; done; echo kno\"\"wn\n")
-	s.out.wait(t, "known")
+	s.Await("known")
 	s.key("fg\n")
 	s.awaitJob()
 	s.key("line\n")
-	s.out.wait(t, "got-line")
+	s.Await("got-line")
 }
 
 // Where no shell could continue us, Ctrl-Z must not stop anything for ever.
@@ -218,11 +222,11 @@ func TestCtrlZWithoutAShell(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "count")
 	s := onTerminal(t, []string{self, "env", "CHILD_TEST=count", self}, "CHILD_TEST=run", "FILE="+file)
-	eventually(t, "it does not run", func() bool { return lines(t, file) > 3 })
+	await.That(t, "it runs", func() bool { return lines(t, file) > 3 })
 	s.key("\x1a")
 	time.Sleep(100 * time.Millisecond)
 	n := lines(t, file)
-	eventually(t, "it does not go on", func() bool { return lines(t, file) > n+5 })
+	await.That(t, "it goes on", func() bool { return lines(t, file) > n+5 })
 	s.key("\x03")
 	if got := s.status(); got != 130 {
 		t.Errorf("status %d", got)
@@ -235,17 +239,17 @@ func TestNested(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "count")
 	s := shell(t, "FILE="+file)
 	s.key("$RUN $RUN $COUNT\n")
-	eventually(t, "it does not run", func() bool { return lines(t, file) > 3 })
+	await.That(t, "it runs", func() bool { return lines(t, file) > 3 })
 	s.key("\x1a")
-	s.out.wait(t, "Stopped")
+	s.Await("Stopped")
 	if !stands(t, file) {
 		t.Fatal("the command runs on")
 	}
 	n := lines(t, file)
 	s.key("fg; echo sta\"\"tus-$?\n")
-	eventually(t, "it does not run again", func() bool { return lines(t, file) > n+3 })
+	await.That(t, "it runs again", func() bool { return lines(t, file) > n+3 })
 	s.key("\x03")
-	s.out.wait(t, "status-130")
+	s.Await("status-130")
 }
 
 // A command that is killed in raw mode must not leave the terminal so.
@@ -253,11 +257,11 @@ func TestModesAreRestored(t *testing.T) {
 	t.Parallel()
 	s := shell(t)
 	s.key("$RUN sh -c 'stty -echo -icanon; kill -KILL $$'; stty -a | grep -c -- '-icanon' | sed 's/^/raw-/'\n")
-	s.out.wait(t, "raw-0")
+	s.Await("raw-0")
 	// Bash, with its line editor, would restore them after a signal by itself.
 	s.key("sh -c 'MAX_HOLD=300ms $RUN sh -c \"trap \\\"exit 3\\\" TERM; stty -echo -icanon; while :; do sleep 0.05; done\"; echo sta\"\"tus-$?; stty -a | grep -c -- -icanon | sed s/^/modes-/'\n")
-	s.out.wait(t, "status-80")
-	s.out.wait(t, "modes-0")
+	s.Await("status-80")
+	s.Await("modes-0")
 }
 
 // SIGSTOP is not the terminal's: somebody looks at the command; it keeps the
@@ -266,13 +270,13 @@ func TestFrozenCommandKeepsTheLock(t *testing.T) {
 	t.Parallel()
 	s := shell(t)
 	s.key("$RUN sh -c 'echo ready $$; while :; do sleep 0.05; done'; echo sta\"\"tus-$?\n")
-	pid := s.out.number(t, "\nready")
+	pid := s.Number("\nready")
 	syscall.Kill(-pid, syscall.SIGSTOP)
 	time.Sleep(300 * time.Millisecond)
-	if strings.Contains(s.out.String(), "Stopped") {
+	if strings.Contains(s.Out.String(), "Stopped") {
 		t.Error("this process stopped as well")
 	}
 	syscall.Kill(-pid, syscall.SIGCONT)
 	s.key("\x03")
-	s.out.wait(t, "status-130")
+	s.Await("status-130")
 }

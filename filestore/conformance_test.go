@@ -23,7 +23,8 @@ func TestConformance(t *testing.T) {
 }
 
 // TestConformanceWithoutWatches is the suite on a machine whose limit on
-// watches is reached, and whose time the test moves.
+// watches is reached, a file system without pipes, and a clock that the test
+// moves.
 func TestConformanceWithoutWatches(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
 		Tied: true,
@@ -33,7 +34,7 @@ func TestConformanceWithoutWatches(t *testing.T) {
 			m := thisMachine(t)
 			uptime := m.uptime
 			m.uptime = func() time.Duration { return uptime() + time.Duration(ahead.Load()) }
-			m.newWatch = noWatch
+			m.newWatch, m.pipes = noWatch, false
 			m.probe = 10 * time.Millisecond
 			return drivertest.Backing{
 				Open:    func() (driver.Store, error) { return open(dir, m) },

@@ -170,11 +170,12 @@ func TestCrowdOfProcesses(t *testing.T) {
 }
 
 // TestHandOverWakesTheOneItIsFor: each of a crowd is told of its turn, though
-// none of them looks by itself, and in the order in which they came.
+// none of them looks by itself, and in the order in which they came; also where
+// the user has no watches left, of which a crowd of processes needs none.
 func TestHandOverWakesTheOneItIsFor(t *testing.T) {
 	dir := t.TempDir()
 	m := thisMachine(t)
-	m.probe = time.Hour
+	m.probe, m.newWatch = time.Hour, noWatch
 	stores := []*Store{mustOpenOn(t, dir, m), mustOpenOn(t, dir, m), mustOpenOn(t, dir, m)}
 	first := claim("a")
 	enter(t, stores[0], first, driver.Holding)

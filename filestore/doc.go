@@ -22,9 +22,9 @@
 //	queues/1f/lock               what the files beside it are locked by
 //	records/03/config.json       the record of that name
 //	sessions/ID/session.json     a client with claims; locked while it has the folder open
-//	sessions/ID/mail/            hints to that process: look at this claim
+//	sessions/ID/mail             a pipe, with hints to that process: look at this claim
 //
-// The files can be read at any time, and must not be edited while anybody uses
+// The files can be read at any time (not the pipes), and must not be edited while anybody uses
 // the folder. Deleting the whole folder while it is in use makes its users
 // fail, and lets others hold the same names in a folder made anew.
 //

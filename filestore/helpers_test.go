@@ -28,7 +28,7 @@ func thisMachine(t testing.TB) machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return machine{c.Boot, c.Now, time.Now, (*disk.Dir).Network, fsnotify.NewWatcher, probeEvery}
+	return machine{c.Boot, c.Now, time.Now, (*disk.Dir).Network, fsnotify.NewWatcher, true, probeEvery}
 }
 
 // still is this machine with a clock that moves by the test's hand only.

@@ -3,45 +3,35 @@ package filestore
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
 	"github.com/pawl-go/pawl/driver"
-	"github.com/pawl-go/pawl/filestore/internal/disk"
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
-// A hand-over wakes the one process that it concerns: each session has a
-// folder of its own, which only that process watches. A hint is a file in it
-// whose name says all, CLAIM.KIND: a hard link to an empty file of the sender,
-// as making files is the slowest thing a file system does. The receiver deletes
-// it first and looks at the claim then, so a hint that is sent meanwhile either
-// appears as a new file or is answered by that look.
+// A hand-over wakes the one process that it concerns: each session has a pipe in
+// its folder, which only that process reads. A hint is a line, CLAIM.KIND.
 //
-// Hints may be lost: where names differ in case only (two claims' ids), when
-// the disk is full, when the receiver has just died. Waiting claims look for
-// themselves every probeEvery.
+// Nobody waits who writes one: a pipe that nobody reads any more cannot be
+// opened, and one that is full, as its process is stopped, takes no more. Lines
+// are not mixed: they are shorter than what the system writes to a pipe in one
+// piece.
+//
+// Hints may be lost: when the receiver has just died, or its pipe was full; who
+// finds much in its pipe looks at everything. Waiting claims look for themselves
+// every probeEvery.
 const (
 	mailGranted = "granted"
 	mailWanted  = "wanted"
 	mailCheck   = "check"
+
+	mailMuch = 2 << 10 // less than what any pipe holds
+	mailMost = 1 << 20 // of a file that is there in place of a pipe
 )
-
-// mailbox receives hints; its goroutine starts with the first call that waits.
-type mailbox struct {
-	start sync.Once
-	dir   *disk.Dir
-	// watch is nil where the file system does not tell of changes, because the
-	// limit on watches is reached; the folders are polled then.
-	watch *fsnotify.Watcher
-
-	mu      sync.Mutex
-	watched map[string]int // folders of records, with the calls that wait
-}
 
 // tell passes on whom an operation concerns.
 func (s *Store) tell(signals []queue.Signal) {
@@ -62,22 +52,11 @@ func (s *Store) tell(signals []queue.Signal) {
 }
 
 // send leaves a hint for another session. One that never waits or listens has
-// no mailbox, and needs none.
+// no pipe, and needs none.
 func (s *Store) send(session, claim, kind string) {
-	if session == "" {
-		return
+	if session != "" {
+		_ = s.sessions.Append(filepath.Join(session, mailName), []byte(claim+"."+kind+"\n"))
 	}
-	mail := filepath.Join(session, mailName, claim+"."+kind)
-	s.session.mu.Lock()
-	home := s.session.home
-	s.session.mu.Unlock()
-	if home != nil {
-		if err := home.Link(hintName, s.sessions, mail); err == nil || disk.IsGone(err) {
-			return
-		}
-	}
-	// There is no session of ours, or the file system has no hard links.
-	_ = s.sessions.Create(mail, nil, false)
 }
 
 // receive acts on a hint.
@@ -138,114 +117,51 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 
 // startMail makes sure that hints arrive from now on.
 func (s *Store) startMail() {
-	s.mail.start.Do(func() {
-		s.mail.watched = make(map[string]int)
+	s.mail.Do(func() {
 		home, err := s.begun()
 		if err != nil {
 			return // every waiting claim looks for itself
 		}
-		dir, err := home.Make(mailName)
+		f, err := home.Mailbox(mailName, s.pipes)
 		if err != nil {
 			return
 		}
-		s.mail.dir = dir
-		if w, err := s.newWatch(); err == nil {
-			if err := w.Add(dir.Path()); err == nil {
-				s.mail.watch = w
-			} else {
-				w.Close()
-			}
-		}
-		s.work.Go(s.readMail)
+		s.work.Go(func() { s.readMail(f) })
+		s.work.Go(func() {
+			<-s.closed
+			f.Close()
+		})
 	})
 }
 
-// readMail is the mailbox's goroutine, until the store is closed.
-func (s *Store) readMail() {
-	defer s.mail.dir.Close()
-	var events chan fsnotify.Event
-	var failures chan error
-	var poll <-chan time.Time
-	if w := s.mail.watch; w != nil {
-		defer w.Close()
-		events, failures = w.Events, w.Errors
-	} else {
-		t := time.NewTicker(s.probe)
-		defer t.Stop()
-		poll = t.C
-	}
-	s.drain()
+// readMail takes in hints until the store is closed.
+func (s *Store) readMail(f *os.File) {
+	buf := make([]byte, 64<<10)
+	read := 0
 	for {
-		select {
-		case e := <-events:
-			s.event(e)
-		case err := <-failures:
-			s.drain()
-			if errors.Is(err, fsnotify.ErrEventOverflow) {
-				s.claims.RingAll()
-				s.values.RingAll()
-				s.notify(driver.Notice{Kind: driver.Check})
+		n, err := f.Read(buf)
+		for hint := range strings.Lines(string(buf[:n])) {
+			if claim, kind, ok := strings.Cut(strings.TrimSpace(hint), "."); ok {
+				s.receive(claim, kind)
 			}
-		case <-poll:
-			s.drain()
-		case <-s.closed:
-			return
 		}
-	}
-}
-
-func (s *Store) event(e fsnotify.Event) {
-	dir, file := filepath.Split(e.Name)
-	if filepath.Clean(dir) != s.mail.dir.Path() {
-		s.values.Ring(e.Name)
-	} else if e.Has(fsnotify.Create) {
-		s.take(file)
-	}
-}
-
-// drain takes in all hints that are there.
-func (s *Store) drain() {
-	for name, err := range s.mail.dir.Names() {
-		if err != nil {
-			return
+		read += n
+		full := errors.Is(err, io.EOF) && read > mailMost
+		if full {
+			read = 0
+			_ = f.Truncate(0)
+			_, _ = f.Seek(0, io.SeekStart)
 		}
-		s.take(name)
-	}
-}
-
-// take takes in one hint, unless that was done already.
-func (s *Store) take(file string) {
-	if s.mail.dir.Remove(file) != nil {
-		return
-	}
-	if claim, kind, ok := strings.Cut(file, "."); ok {
-		s.receive(claim, kind)
-	}
-}
-
-// watchRecords makes changes in a folder of records ring, until the function
-// it answers is called, and answers how often to look nevertheless.
-func (s *Store) watchRecords(sh *shard) (every time.Duration, done func()) {
-	s.startMail()
-	m := &s.mail
-	if m.watch == nil {
-		return s.probe, func() {}
-	}
-	path := sh.dir.Path()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.watched[path] == 0 {
-		if err := m.watch.Add(path); err != nil {
-			return s.probe, func() {}
+		if n >= mailMuch || full {
+			s.claims.RingAll()
+			s.notify(driver.Notice{Kind: driver.Check})
 		}
-	}
-	m.watched[path]++
-	return recheckEvery, func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.watched[path]--; m.watched[path] == 0 {
-			delete(m.watched, path)
-			_ = m.watch.Remove(path)
+		if err != nil { // it is a file, or the system cannot wait for a pipe
+			select {
+			case <-time.After(s.probe):
+			case <-s.closed:
+				return
+			}
 		}
 	}
 }

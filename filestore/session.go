@@ -14,8 +14,7 @@ import (
 
 const (
 	sessionName = "session.json"
-	mailName    = "mail"  // the folder of hints to the session
-	hintName    = "hint"  // what the session sends to others
+	mailName    = "mail"  // the pipe of hints to the session
 	asidePrefix = ".new-" // of a session's folder before it is locked
 )
 
@@ -80,9 +79,6 @@ func (s *Store) startSession() (err error) {
 		return err
 	}
 	if err := home.Create(sessionName, append(b, '\n'), false); err != nil {
-		return err
-	}
-	if err := home.Create(hintName, nil, false); err != nil {
 		return err
 	}
 	if self, err = home.File(sessionName); err != nil {
@@ -241,11 +237,6 @@ func (s *Store) removeSession(id string) {
 		return
 	}
 	defer home.Close()
-	if mail, err := home.Open(mailName); err == nil {
-		empty(mail)
-		mail.Close()
-		_ = home.RemoveDir(mailName)
-	}
 	empty(home)
 	_ = s.sessions.RemoveDir(id)
 }

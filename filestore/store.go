@@ -28,6 +28,7 @@ const openPatience = 10 * time.Second
 type Store struct {
 	clock    timebase
 	newWatch func() (*fsnotify.Watcher, error)
+	pipes    bool
 	probe    time.Duration // probeEvery
 
 	root     *disk.Dir
@@ -40,9 +41,10 @@ type Store struct {
 	session session
 	others  others
 
-	claims wake.Hub // by claim id
-	values wake.Hub // by the record's file
-	mail   mailbox
+	claims wake.Hub  // by claim id
+	values wake.Hub  // by the record's file
+	mail   sync.Once // starts with the first call that waits
+	watch  watch
 	papers papers
 
 	mu     sync.Mutex
@@ -62,6 +64,7 @@ type machine struct {
 	wall     func() time.Time
 	network  func(*disk.Dir) (string, error)
 	newWatch func() (*fsnotify.Watcher, error)
+	pipes    bool // the file system may have them
 	probe    time.Duration
 }
 
@@ -77,12 +80,13 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the folder %q: %w", dir, err)
 	}
-	return open(dir, machine{c.Boot, c.Now, time.Now, (*disk.Dir).Network, fsnotify.NewWatcher, probeEvery})
+	return open(dir, machine{c.Boot, c.Now, time.Now, (*disk.Dir).Network, fsnotify.NewWatcher, true, probeEvery})
 }
 
 func open(dir string, m machine) (*Store, error) {
 	s := &Store{
 		newWatch: m.newWatch,
+		pipes:    m.pipes,
 		probe:    m.probe,
 		listen:   make(map[int]func(driver.Notice)),
 		closed:   make(chan struct{}),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/filestore/internal/disk"
 )
 
 // TestManyNames: names that were used leave nothing behind.
@@ -103,10 +104,20 @@ func TestSweepByItself(t *testing.T) {
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	dead := filepath.Join(dir, "sessions", "deadbeefdeadbeef")
-	if err := os.MkdirAll(filepath.Join(dead, mailName), 0o700); err != nil { // no lock on it
+	if err := os.MkdirAll(dead, 0o700); err != nil { // no lock on it
 		t.Fatal(err)
 	}
-	for _, file := range []string{sessionName, hintName, mailName + "/ABCDEFGH.granted"} {
+	home, err := disk.Open(dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer home.Close()
+	if pipe, err := home.Mailbox(mailName, true); err != nil {
+		t.Fatal(err)
+	} else {
+		pipe.Close()
+	}
+	for _, file := range []string{sessionName, "other"} {
 		if err := os.WriteFile(filepath.Join(dead, file), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,8 @@
 package disk
 
 import (
+	"path/filepath"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -28,6 +30,8 @@ func (t *Turns) Drop(int64) error {
 
 // exchange: a rename over a file costs nothing extra here.
 func exchange(int, string, string) error { return unix.ENOTSUP }
+
+func mkfifo(d *Dir, name string) error { return unix.Mkfifo(filepath.Join(d.path, name), 0o600) }
 
 // Network names the network file system that the folder is on; "" if it is on
 // a local one.

@@ -255,6 +255,8 @@ func exchange(dir int, name, target string) error {
 	return retry(func() error { return unix.Renameat2(dir, name, dir, target, unix.RENAME_EXCHANGE) })
 }
 
+func mkfifo(d *Dir, name string) error { return unix.Mkfifoat(d.fd, name, 0o600) }
+
 // remote are the file systems that other machines can reach, by the number
 // that statfs answers. Cluster file systems are among them: their locks may
 // work, but their machines do not share a clock.

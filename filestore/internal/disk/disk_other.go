@@ -4,6 +4,7 @@ package disk
 
 import (
 	"iter"
+	"os"
 	"time"
 )
 
@@ -12,29 +13,30 @@ const Buckets = 1
 
 type turns struct{}
 
-func Open(string) (*Dir, error)                { return nil, ErrUnsupported }
-func StatPath(string) (Info, error)            { return Info{}, ErrUnsupported }
-func (d *Dir) Open(string) (*Dir, error)       { return nil, ErrUnsupported }
-func (d *Dir) Make(string) (*Dir, error)       { return nil, ErrUnsupported }
-func (d *Dir) Close() error                    { return nil }
-func (d *Dir) Stat() (Info, error)             { return Info{}, ErrUnsupported }
-func (d *Dir) Network() (string, error)        { return "", ErrUnsupported }
-func (d *Dir) Link(string, *Dir, string) error { return ErrUnsupported }
-func (d *Dir) Remove(string) error             { return ErrUnsupported }
-func (d *Dir) RemoveDir(string) error          { return ErrUnsupported }
-func (d *Dir) Sync() error                     { return ErrUnsupported }
-func (d *Dir) File(string) (*File, error)      { return nil, ErrUnsupported }
-func (f *File) TryLock(bool) (bool, error)     { return false, ErrUnsupported }
-func (d *Dir) Turns(string) (*Turns, error)    { return nil, ErrUnsupported }
-func (t *Turns) Try(int64) (bool, error)       { return false, ErrUnsupported }
-func (t *Turns) Take(int64) error              { return ErrUnsupported }
-func (t *Turns) Drop(int64) error              { return ErrUnsupported }
-func (t *Turns) Removed() (bool, error)        { return false, ErrUnsupported }
-func (t *Turns) Close() error                  { return nil }
-func (f *File) Removed() (bool, error)         { return false, ErrUnsupported }
-func (f *File) Close() error                   { return nil }
+func Open(string) (*Dir, error)             { return nil, ErrUnsupported }
+func StatPath(string) (Info, error)         { return Info{}, ErrUnsupported }
+func (d *Dir) Open(string) (*Dir, error)    { return nil, ErrUnsupported }
+func (d *Dir) Make(string) (*Dir, error)    { return nil, ErrUnsupported }
+func (d *Dir) Close() error                 { return nil }
+func (d *Dir) Stat() (Info, error)          { return Info{}, ErrUnsupported }
+func (d *Dir) Network() (string, error)     { return "", ErrUnsupported }
+func (d *Dir) Remove(string) error          { return ErrUnsupported }
+func (d *Dir) RemoveDir(string) error       { return ErrUnsupported }
+func (d *Dir) Sync() error                  { return ErrUnsupported }
+func (d *Dir) File(string) (*File, error)   { return nil, ErrUnsupported }
+func (f *File) TryLock(bool) (bool, error)  { return false, ErrUnsupported }
+func (d *Dir) Turns(string) (*Turns, error) { return nil, ErrUnsupported }
+func (t *Turns) Try(int64) (bool, error)    { return false, ErrUnsupported }
+func (t *Turns) Take(int64) error           { return ErrUnsupported }
+func (t *Turns) Drop(int64) error           { return ErrUnsupported }
+func (t *Turns) Removed() (bool, error)     { return false, ErrUnsupported }
+func (t *Turns) Close() error               { return nil }
+func (f *File) Removed() (bool, error)      { return false, ErrUnsupported }
+func (f *File) Close() error                { return nil }
 
 func (d *Dir) Read(string, []byte) ([]byte, error)         { return nil, ErrUnsupported }
+func (d *Dir) Mailbox(string, bool) (*os.File, error)      { return nil, ErrUnsupported }
+func (d *Dir) Append(string, []byte) error                 { return ErrUnsupported }
 func (d *Dir) Overwrite(string, int64, []byte, bool) error { return ErrUnsupported }
 func (d *Dir) Create(string, []byte, bool) error           { return ErrUnsupported }
 func (d *Dir) Move(string, string) error                   { return ErrUnsupported }

@@ -205,15 +205,35 @@ func (d *Dir) Overwrite(name string, offset int64, data []byte, sync bool) error
 	return pathError("write", d.path, name, err)
 }
 
-// Link gives a file of this folder one more name in another: whoever watches
-// that folder sees it appear, as with a new file, but nothing is allocated. A
-// name that is there already is left as it is.
-func (d *Dir) Link(name string, to *Dir, target string) error {
-	err := retry(func() error { return unix.Linkat(d.fd, name, to.fd, target, 0) })
-	if err == nil || err == unix.EEXIST {
-		return nil
+// Mailbox opens what others Append to and one reads: a pipe, which it makes if
+// need be, or a file where there are no pipes, or pipe is false.
+func (d *Dir) Mailbox(name string, pipe bool) (*os.File, error) {
+	// With an end to write to of its own, it is not at its end when nobody else
+	// has one.
+	flags := unix.O_RDWR | unix.O_NONBLOCK | unix.O_NOFOLLOW
+	if pipe {
+		err := retry(func() error { return mkfifo(d, name) })
+		pipe = err == nil || err == unix.EEXIST
 	}
-	return pathError("link", to.path, target, err)
+	if !pipe {
+		flags |= unix.O_CREAT
+	}
+	fd, err := openat(d.fd, name, flags)
+	if err != nil {
+		return nil, pathError("open", d.path, name, err)
+	}
+	return os.NewFile(uintptr(fd), filepath.Join(d.path, name)), nil
+}
+
+// Append adds data to a file that is there, or to a pipe that is read. It does
+// not wait for who reads a pipe: it fails if there is no room in it.
+func (d *Dir) Append(name string, data []byte) error {
+	fd, err := openat(d.fd, name, unix.O_WRONLY|unix.O_APPEND|unix.O_NONBLOCK|unix.O_NOFOLLOW)
+	if err != nil {
+		return pathError("open", d.path, name, err)
+	}
+	defer unix.Close(fd)
+	return pathError("write", d.path, name, write(fd, data))
 }
 
 // Move gives a file another name, in the place of what has that name.

@@ -44,8 +44,9 @@ func allOf(q *queue.Queue, c *queue.Claim) all {
 	return all{q.Kind, q.Limit}
 }
 
-// lookFor is how long a look of Wait may take before it looks again: on a connection
-// that is dead it would keep the name's lane for as long as the claim waits.
+// lookFor is how long a look may take before it is made again: on a connection that is
+// dead one of Wait would keep the name's lane for as long as the claim waits, and
+// one for all claims would be the last.
 const lookFor = 5 * time.Second
 
 // Wait implements driver.Store.
@@ -79,12 +80,12 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 		}
 		one, cancel := context.WithTimeout(ctx, lookFor)
 		st, err := s.see(one, r)
-		late := one.Err() != nil && s.alive(ctx) == nil
+		late := err != nil && one.Err() != nil && s.alive(ctx) == nil
 		cancel()
-		switch {
-		case err != nil && late:
+		if err != nil {
 			s.own.doubt(r.ID) // which nobody has seen
-		case err != nil, st.State != driver.Waiting:
+		}
+		if !late && (err != nil || st.State != driver.Waiting) {
 			return st, err
 		}
 	}

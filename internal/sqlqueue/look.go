@@ -1,6 +1,7 @@
 package sqlqueue
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -201,9 +202,11 @@ func (s *Store) look(ts []target) error {
 	for len(seen) > 0 {
 		part := seen[:min(lookMost, len(seen))]
 		seen = seen[len(part):]
-		rows, err := call(s.ctx, s, route{}, func(w *work) ([]Row, error) {
+		ctx, cancel := context.WithTimeout(s.ctx, lookFor)
+		rows, err := call(ctx, s, route{}, func(w *work) ([]Row, error) {
 			return s.Dialect.Changed(w.ctx, s.DB, part)
 		})
+		cancel()
 		if err != nil {
 			return err
 		}

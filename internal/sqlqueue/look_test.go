@@ -3,9 +3,12 @@ package sqlqueue
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
@@ -293,4 +296,98 @@ func TestLookForCrowd(t *testing.T) {
 			t.Fatalf("%s has not looked: %+v", id, e)
 		}
 	}
+}
+
+// deadLook is a table one of whose connections is dead: the first one that looks for
+// what has changed gets it.
+type deadLook struct {
+	*table
+	once sync.Once
+	dead chan struct{}
+}
+
+func (d *deadLook) Changed(ctx context.Context, db *sql.DB, seen []Seen) ([]Row, error) {
+	d.once.Do(func() {
+		close(d.dead)
+		<-ctx.Done()
+	})
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return d.table.Changed(ctx, db, seen)
+}
+
+// Who is to be told by looking is told though a look was never answered.
+func TestLookerOnDeadConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, s := newTable(t)
+		_, other := newTable(t)
+		other.Dialect = tab
+		d := &deadLook{table: tab, dead: make(chan struct{})}
+		s.Dialect = d
+		enters(t, other, permit("n", "the-holder", 1), driver.Holding)
+		enters(t, s, permit("n", "claim-waits", 1), driver.Waiting)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if st, err := s.Wait(ctx, driver.Ref{Name: "n", ID: "claim-waits"}); err != nil || st.State != driver.Holding {
+				t.Errorf("wait: %v, %v", st.State, err)
+			}
+		})
+		<-d.dead
+		if was, err := other.Leave(ctx, driver.Ref{Name: "n", ID: "the-holder"}); err != nil || was != driver.Holding {
+			t.Errorf("leave: %v, %v", was, err)
+		}
+		wg.Wait()
+	})
+}
+
+var errLost = errors.New("connection lost")
+
+// failing is a table some of whose reads fail.
+type failing struct {
+	*table
+	some func() bool
+}
+
+func (f *failing) Load(ctx context.Context, db *sql.DB, name string) (Row, error) {
+	if f.some() {
+		return Row{}, errLost
+	}
+	return f.table.Load(ctx, db, name)
+}
+
+// Who was to look, as messages may be lost, and could not, looks when it waits again.
+func TestLooksAfterError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, s := newTable(t)
+		_, other := newTable(t)
+		other.Dialect = tab
+		s.Channel, s.Config.Listen = "here", func(ctx context.Context, _ []string, up func(), _ func(string, string)) error {
+			up()
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		s.post.begin()
+		synctest.Wait()
+		enters(t, other, permit("n", "the-holder", 1), driver.Holding)
+		enters(t, s, permit("n", "claim-waits", 1), driver.Waiting)
+		if was, err := other.Leave(t.Context(), driver.Ref{Name: "n", ID: "the-holder"}); err != nil || was != driver.Holding {
+			t.Errorf("leave: %v, %v", was, err) // which nobody tells
+		}
+		s.own.doubtAll() // as when listening begins anew
+		fails := true
+		s.Dialect = &failing{tab, func() bool { return fails }}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r := driver.Ref{Name: "n", ID: "claim-waits"}
+		if _, err := s.Wait(ctx, r); !errors.Is(err, errLost) {
+			t.Fatal(err)
+		}
+		fails = false
+		if st, err := s.Wait(ctx, r); err != nil || st.State != driver.Holding {
+			t.Errorf("wait again: %v, %v", st.State, err)
+		}
+	})
 }

@@ -132,12 +132,14 @@ func (s *Store) renewName(ctx context.Context, p route, tries int, rs []driver.R
 }
 
 // again tells whether an error is one that call deals with.
-func again(s *Store, err error) bool {
+func again(s *Store, err error) bool { return s.fault(err) == Again }
+
+func (s *Store) fault(err error) Fault {
 	if err == nil {
-		return false
+		return Unknown
 	}
 	fault, _ := s.Dialect.Fault(err)
-	return fault == Again
+	return fault
 }
 
 type renewal struct {

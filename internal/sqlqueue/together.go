@@ -23,7 +23,7 @@ type request struct {
 
 	caller context.Context
 	sent   time.Time // before the row was read
-	alone  bool      // there is no room for it and others
+	alone  bool      // it does not go with others
 	err    error
 	served chan struct{} // closed when another call has carried it out
 	// By the gate's mutex: another call has taken it along; its own does not wait for
@@ -59,13 +59,15 @@ func (s *Store) together(ctx context.Context, p route, name string, r *request, 
 		default:
 		}
 		rs := g.pick(l, r)
-		if len(rs) > 1 {
+		single := len(rs) == 1
+		if !single {
 			err = w.joint(name, rs)
+			single = s.parts(err)
 			if g.settle(w, l, rs, err); err == nil {
 				err = r.err
 			}
 		}
-		if len(rs) == 1 || err == errRoom {
+		if single {
 			if alone == nil {
 				err = w.change(name, nil, r.rule)
 			} else {
@@ -161,6 +163,12 @@ func (g *gate) pick(l *lane, r *request) []*request {
 	return rs
 }
 
+// parts reports whether requests that went together are to be carried out each by
+// itself: the row has no room for all of them, or one of them cannot be stored.
+func (s *Store) parts(err error) bool {
+	return err == errRoom || s.fault(err) == Lasting
+}
+
 // settle deals with what became of the requests that went with the first of rs:
 // what is wrong with that one's time alone, or passes, is tried again.
 func (g *gate) settle(w *work, l *lane, rs []*request, err error) {
@@ -170,7 +178,7 @@ func (g *gate) settle(w *work, l *lane, rs []*request, err error) {
 	}
 	for _, r := range rs[1:] {
 		switch {
-		case err == errRoom:
+		case w.s.parts(err):
 			r.alone = true
 			g.queue(l, r)
 			continue

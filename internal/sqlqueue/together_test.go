@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -760,4 +761,55 @@ func TestCrowdFillsQueue(t *testing.T) {
 	if in := len(q.Claims) - 1; err != nil || in+full != n || in < 5 || full < 5 {
 		t.Errorf("%d are in, %d were told that it is full; %v", in, full, err)
 	}
+}
+
+// refusing is a table that cannot store a claim with a certain id, as a database whose
+// encoding lacks a character of its label.
+type refusing struct{ *table }
+
+const refused = "claim-refused"
+
+var errRefused = errors.New("cannot be stored")
+
+func (r *refusing) Fault(err error) (Fault, string) {
+	if errors.Is(err, errRefused) {
+		return Lasting, ""
+	}
+	return r.table.Fault(err)
+}
+
+func (r *refusing) Save(ctx context.Context, db *sql.DB, ch *Change) (bool, error) {
+	if strings.Contains(ch.Body, refused) {
+		return false, errRefused
+	}
+	return r.table.Save(ctx, db, ch)
+}
+
+// What cannot be stored of one claim is that one's trouble, not that of those that
+// come at the same time.
+func TestCrowdWithOneRefused(t *testing.T) {
+	tab, s := newTable(t)
+	s.Dialect = &refusing{tab}
+	ctx := await.Context(t)
+	enters(t, s, permit("n", "the-holder", 1), driver.Holding)
+	held, release := tab.hold("n")
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Enter(ctx, permit("n", "claim-zero", 1)) })
+	<-held
+	const n = 10
+	for i := range n {
+		wg.Go(func() {
+			if st, err := s.Enter(ctx, permit("n", fmt.Sprint("claim-00", i), 1)); err != nil || st.State != driver.Waiting {
+				t.Errorf("enter: %v, %v", st.State, err)
+			}
+		})
+	}
+	wg.Go(func() {
+		if _, err := s.Enter(ctx, permit("n", refused, 1)); !errors.Is(err, errRefused) || !driver.IsPermanent(err) {
+			t.Errorf("enter what is refused: %v", err)
+		}
+	})
+	s.gate.await(t, s.entering("n"), n+1)
+	release()
+	wg.Wait()
 }

@@ -38,13 +38,14 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 	}
 	held := &renewals{together: route{}, alone: s.holding}
 	waiting := &renewals{together: s.reading(), alone: s.waiting}
+	var crowds [][]int
 	names := byName(rs, good)
 	for _, is := range names {
 		holds, waits := s.own.part(rs, is)
 		switch {
 		case len(waits) >= crowd, len(holds) == 0 && len(names) == 1:
 			held.few = append(held.few, holds...)
-			waiting.many = append(waiting.many, waits)
+			crowds = append(crowds, waits)
 		case len(holds) == 0:
 			waiting.few = append(waiting.few, is...)
 		default: // at once
@@ -53,17 +54,17 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for _, of := range []*renewals{held, waiting} {
-		slots, singles := make(chan struct{}, batches), make(chan struct{}, alone)
-		each := func(names [][]int) {
-			for _, is := range names {
-				wg.Go(func() {
-					singles <- struct{}{}
-					defer func() { <-singles }()
-					s.renewName(ctx, of.alone(rs[is[0]].Name), tries, rs, is, report)
-				})
-			}
+	each := func(names [][]int, turns chan struct{}, way func(name string) route) {
+		for _, is := range names {
+			wg.Go(func() {
+				turns <- struct{}{}
+				defer func() { <-turns }()
+				s.renewName(ctx, way(rs[is[0]].Name), tries, rs, is, report)
+			})
 		}
+	}
+	for _, of := range []*renewals{held, waiting} {
+		slots, turns := make(chan struct{}, batches), make(chan struct{}, alone)
 		for part := range slices.Chunk(of.few, batch) {
 			of.batches.Add(1)
 			wg.Go(func() {
@@ -71,20 +72,19 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 				rest := s.renewTogether(ctx, of.together, rs, part, report)
 				<-slots
 				of.batches.Done()
-				each(byName(rs, rest))
+				each(byName(rs, rest), turns, of.alone)
 			})
 		}
-		wg.Go(func() {
-			held.batches.Wait() // or a crowd would change its holder's row meanwhile
-			each(of.many)
-		})
 	}
+	wg.Go(func() {
+		held.batches.Wait() // or a crowd would change its holder's row meanwhile
+		each(crowds, make(chan struct{}, alone), s.waiting)
+	})
 }
 
 // renewals are indices of claims, and by which ways they are renewed.
 type renewals struct {
 	few      []int
-	many     [][]int        // crowds, by name
 	batches  sync.WaitGroup // of few
 	together route
 	alone    func(name string) route

@@ -386,7 +386,6 @@ func (l *lockedRows) SaveAll(ctx context.Context, db *sql.DB, chs []Change) (map
 // has locked the rows of others with such crowds.
 func TestHolderBesideLockedCrowds(t *testing.T) {
 	tab, s := newTable(t)
-	ctx := await.Context(t)
 	var refs []driver.Ref
 	add := func(c driver.Claim, want driver.State) {
 		enters(t, s, c, want)
@@ -402,30 +401,28 @@ func TestHolderBesideLockedCrowds(t *testing.T) {
 	for i := range 2*alone + 3 {
 		free := fmt.Sprint("name", i)
 		s.Dialect = &lockedRows{tab, free}
-		renewing, cancel := context.WithCancel(ctx)
-		told := make(chan driver.State, 1)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			s.Renew(renewing, refs, func(i int, st driver.Status, err error) {
-				if err == nil && refs[i].ID == "holder-"+free {
-					told <- st.State
-				}
-			})
-		})
-		select {
-		case st := <-told:
-			if st != driver.Holding {
-				t.Errorf("%s: %v", free, st)
+		isRenewed(t, s, refs, "holder-"+free, driver.Holding)
+	}
+}
+
+// isRenewed checks that a claim is renewed with others, whose rows may be locked until
+// the call ends.
+func isRenewed(t *testing.T, s *Store, refs []driver.Ref, id string, want driver.State) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan driver.State, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		s.Renew(ctx, refs, func(i int, st driver.Status, err error) {
+			if err == nil && refs[i].ID == id {
+				told <- st.State
 			}
-		case <-time.After(await.Limit):
-			t.Errorf("the holder of %s, which nobody has locked, is not renewed", free)
-			cancel()
-		}
-		cancel()
-		wg.Wait()
-		if t.Failed() {
-			return
-		}
+		})
+	})
+	defer wg.Wait()
+	defer cancel()
+	if st := await.Value(t, id+", whose row nobody has locked, is renewed", told); st != want {
+		t.Errorf("%s: %v", id, st)
 	}
 }
 
@@ -812,4 +809,29 @@ func TestCrowdWithOneRefused(t *testing.T) {
 	s.gate.await(t, s.entering("n"), n+1)
 	release()
 	wg.Wait()
+}
+
+// A crowd is renewed though many rows are locked for whose names one each waits.
+func TestCrowdBesideLocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, s := newTable(t)
+		var refs []driver.Ref
+		waits := func(name string, n int) {
+			enters(t, s, permit(name, "holder-"+name, 1), driver.Holding)
+			for i := range n {
+				c := permit(name, fmt.Sprint("waits-", name, i), 1)
+				enters(t, s, c, driver.Waiting)
+				refs = append(refs, driver.Ref{Name: c.Name, ID: c.ID, TTL: c.TTL})
+			}
+		}
+		waits("crowd", crowd)
+		for i := range 2*alone + 3 {
+			waits(fmt.Sprint("name", i), 1)
+		}
+		s.Dialect = &lockedRows{tab, "crowd"}
+		for range 10 { // in whichever order they come
+			time.Sleep(time.Second)
+			isRenewed(t, s, refs, "waits-crowd0", driver.Waiting)
+		}
+	})
 }

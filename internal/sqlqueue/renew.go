@@ -70,6 +70,11 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 			wg.Go(func() {
 				slots <- struct{}{}
 				rest := s.renewTogether(ctx, of.together, rs, part, report)
+				if len(rest) > 1 {
+					// Those that somebody was faster with would stand behind those that
+					// somebody has locked.
+					rest = s.renewTogether(ctx, of.together, rs, rest, report)
+				}
 				<-slots
 				of.batches.Done()
 				each(byName(rs, rest), turns, of.alone)

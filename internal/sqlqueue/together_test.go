@@ -811,6 +811,41 @@ func TestCrowdWithOneRefused(t *testing.T) {
 	wg.Wait()
 }
 
+// outrunOnce is lockedRows where somebody changes the free row while it is renewed with
+// others for the first time.
+type outrunOnce struct {
+	*lockedRows
+	once sync.Once
+}
+
+func (o *outrunOnce) SaveAll(ctx context.Context, db *sql.DB, chs []Change) (saved map[string]bool, err error) {
+	first := false
+	o.once.Do(func() { first = true })
+	if first {
+		return nil, nil
+	}
+	return o.lockedRows.SaveAll(ctx, db, chs)
+}
+
+// Who holds what somebody changes at that moment is renewed, though many rows are
+// locked that were to be renewed with it.
+func TestHolderOutrunBesideLocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, s := newTable(t)
+		var refs []driver.Ref
+		for i := range 2*alone + 3 {
+			c := permit(fmt.Sprint("name", i), fmt.Sprint("holder-name", i), 1)
+			enters(t, s, c, driver.Holding)
+			refs = append(refs, driver.Ref{Name: c.Name, ID: c.ID, TTL: c.TTL})
+		}
+		for _, r := range refs {
+			s.Dialect = &outrunOnce{lockedRows: &lockedRows{tab, r.Name}}
+			time.Sleep(time.Second) // or there would be nothing to write
+			isRenewed(t, s, refs, r.ID, driver.Holding)
+		}
+	})
+}
+
 // A crowd is renewed though many rows are locked for whose names one each waits.
 func TestCrowdBesideLocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

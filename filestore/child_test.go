@@ -179,7 +179,7 @@ func start(t testing.TB, role string, args ...string) *child {
 	return c
 }
 
-// expect waits until the child says the word, and answers the number after it.
+// expect waits until the child says the word, and returns the number after it.
 func (c *child) expect(word string) int64 {
 	c.t.Helper()
 	timeout := time.After(patience)
@@ -206,7 +206,7 @@ func (c *child) expect(word string) int64 {
 	}
 }
 
-// kill kills the child as kill -9 does, and answers when.
+// kill kills the child as kill -9 does, and returns when.
 func (c *child) kill() time.Time {
 	at := time.Now()
 	if err := c.cmd.Process.Kill(); err != nil {

@@ -670,7 +670,7 @@ func (r *reading) add(c queue.Claim, o *owner, l span) {
 	r.p.from, r.p.lines = append(r.p.from, o), append(r.p.lines, l)
 }
 
-// find answers which claim has the id, or -1. Most changes are at the front.
+// find returns which claim has the id, or -1. Most changes are at the front.
 func (r *reading) find(id string) int {
 	cs := r.p.queue.Claims
 	for r.alive < len(cs) && cs[r.alive].ID == "" {

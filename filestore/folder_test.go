@@ -297,7 +297,7 @@ func TestDeletedInTheSameMicrosecond(t *testing.T) {
 	}
 	a := swap(0, []byte("a"))
 	if r := swap(a.Version, nil); r.Version != 0 {
-		t.Errorf("a deletion answers version %d", r.Version)
+		t.Errorf("a deletion returns version %d", r.Version)
 	}
 	if r, err := s.Load(t.Context(), "r"); err != nil || r.Version != 0 || r.Value != nil {
 		t.Errorf("a deleted record is %+v, %v", r, err)
@@ -483,7 +483,7 @@ func TestStoppedProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := s.Enter(ctx, claim("a")); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Enter answers %v", err)
+		t.Errorf("Enter returned %v", err)
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -499,16 +499,16 @@ func TestStoppedProcess(t *testing.T) {
 	enter(t, s, free, driver.Holding)
 	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	answers := make([]error, 2)
-	s.Renew(ctx, []driver.Ref{ref(claim("a")), ref(free)}, func(i int, _ driver.Status, err error) { answers[i] = err })
-	if !errors.Is(answers[0], context.DeadlineExceeded) || answers[1] != nil {
-		t.Errorf("Renew answers %v", answers)
+	errs := make([]error, 2)
+	s.Renew(ctx, []driver.Ref{ref(claim("a")), ref(free)}, func(i int, _ driver.Status, err error) { errs[i] = err })
+	if !errors.Is(errs[0], context.DeadlineExceeded) || errs[1] != nil {
+		t.Errorf("Renew returned %v", errs)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := <-ended; !errors.Is(err, driver.ErrClosed) {
-		t.Errorf("a call that Close found waiting answers %v", err)
+		t.Errorf("a call that Close found waiting returned %v", err)
 	}
 	sh.drop(bucket)
 	enter(t, stopped, claim("a"), driver.Holding)
@@ -542,7 +542,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-ended; !errors.Is(err, driver.ErrClosed) {
-			t.Errorf("Listen answers %v", err)
+			t.Errorf("Listen returned %v", err)
 		}
 	}
 	for end := time.Now().Add(patience); runtime.NumGoroutine() > goroutines || descriptors() > open; time.Sleep(time.Millisecond) {

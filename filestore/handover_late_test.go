@@ -110,7 +110,7 @@ func TestTakenBackAfterHandOver(t *testing.T) {
 	enter(t, other, claim("a"), driver.Holding)
 }
 
-// lossy loses the answers to renewals.
+// lossy loses the replies to renewals.
 type lossy struct {
 	driver.Store
 	on atomic.Bool
@@ -119,7 +119,7 @@ type lossy struct {
 func (l *lossy) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	l.Store.Renew(ctx, rs, func(i int, st driver.Status, err error) {
 		if l.on.Load() {
-			st, err = driver.Status{}, driver.Permanent(errors.New("the answer is lost"))
+			st, err = driver.Status{}, driver.Permanent(errors.New("the reply is lost"))
 		}
 		report(i, st, err)
 	})

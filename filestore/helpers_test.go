@@ -77,7 +77,7 @@ func enter(t testing.TB, s *Store, c driver.Claim, want driver.State) driver.Sta
 		t.Fatal(err)
 	}
 	if st.State != want {
-		t.Fatalf("Enter answered %v, want %v", st.State, want)
+		t.Fatalf("Enter returned %v, want %v", st.State, want)
 	}
 	return st
 }

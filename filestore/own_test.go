@@ -17,7 +17,7 @@ func TestFolderInUseForSomethingElse(t *testing.T) {
 		if err == nil {
 			s.Close()
 		}
-		t.Errorf("Open answers %v", err)
+		t.Errorf("Open returned %v", err)
 	}
 	names, err := os.ReadDir(dir)
 	if err != nil || len(names) != 1 {

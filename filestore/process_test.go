@@ -170,7 +170,7 @@ func TestTakenOver(t *testing.T) {
 	enter(t, second, entered, driver.Holding)
 	second.Renew(t.Context(), []driver.Ref{ref(renewed)}, func(_ int, st driver.Status, err error) {
 		if st.State != driver.Holding || err != nil {
-			t.Errorf("Renew answers %v, %v", st.State, err)
+			t.Errorf("Renew returned %v, %v", st.State, err)
 		}
 	})
 	first.Close()

@@ -183,7 +183,7 @@ func (s *Store) ask(session string) bool {
 	return free && err == nil
 }
 
-// anyAlive answers a session that is in use, or "".
+// anyAlive returns a session that is in use, or "".
 func (s *Store) anyAlive() (string, error) {
 	ids, err := s.sessionIDs()
 	for _, id := range ids {

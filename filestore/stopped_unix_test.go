@@ -66,7 +66,7 @@ func TestStoppedAmidAChange(t *testing.T) {
 		stopped.expect("locked")
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		answers := make(chan int, len(refs))
+		renewed := make(chan int, len(refs))
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -74,12 +74,12 @@ func TestStoppedAmidAChange(t *testing.T) {
 				if err != nil || st.State != driver.Holding {
 					t.Errorf("renew %s: %v, %v", refs[i].Name, st.State, err)
 				}
-				answers <- i
+				renewed <- i
 			})
 		}()
 		for range len(refs) - 1 {
 			select {
-			case i := <-answers:
+			case i := <-renewed:
 				if i == bad {
 					t.Error("the claim that a stopped process has locked was renewed")
 				}
@@ -92,7 +92,7 @@ func TestStoppedAmidAChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-done
-		if i := <-answers; i != bad {
+		if i := <-renewed; i != bad {
 			t.Errorf("the last one is %d", i)
 		}
 	}

@@ -253,7 +253,7 @@ func (s *Store) release() {
 }
 
 // begin checks that a call may go on, ctx first, then the store, and counts it
-// until the function it answers is called: Close waits for it, because what it
+// until the function it returns is called: Close waits for it, because what it
 // closes must not be in use.
 func (s *Store) begin(ctx context.Context, what, name string) (func(), error) {
 	if err := s.check(ctx, what, name); err != nil {

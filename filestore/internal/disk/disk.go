@@ -34,7 +34,7 @@ type Dir struct {
 // Path is what the folder was opened by.
 func (d *Dir) Path() string { return d.path }
 
-// Info is what Stat answers of a folder.
+// Info is what Stat returns of a folder.
 type Info struct {
 	ID   ID
 	UID  int

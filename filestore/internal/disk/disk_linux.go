@@ -258,7 +258,7 @@ func exchange(dir int, name, target string) error {
 func mkfifo(d *Dir, name string) error { return unix.Mkfifoat(d.fd, name, 0o600) }
 
 // remote are the file systems that other machines can reach, by the number
-// that statfs answers. Cluster file systems are among them: their locks may
+// that statfs returns. Cluster file systems are among them: their locks may
 // work, but their machines do not share a clock.
 var remote = map[uint32]string{
 	unix.NFS_SUPER_MAGIC:   "NFS",

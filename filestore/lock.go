@@ -335,10 +335,27 @@ func (s *shard) lock(ctx context.Context, bucket int64) error {
 	return err
 }
 
+// asideSuffix is added to the name of the file that is written before it takes
+// the place of another.
+const asideSuffix = ".new"
+
 // gone translates the error of making a file in a folder that is no more.
 func gone(err error) error {
 	if disk.IsGone(err) {
 		return driver.Permanent(fmt.Errorf("%w (%w)", errGone, err))
 	}
 	return err
+}
+
+// put writes a file aside and moves it to its place. The file is locked, so one
+// name does for what is aside: if it is there already, it was left by a process
+// that was killed, and is replaced.
+func (sh *shard) put(file string, raw []byte, replace, sync bool) error {
+	if err := sh.dir.Create(file+asideSuffix, raw, sync); err != nil {
+		return gone(err)
+	}
+	if replace {
+		return sh.dir.Replace(file+asideSuffix, file)
+	}
+	return sh.dir.Move(file+asideSuffix, file)
 }

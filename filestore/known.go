@@ -1,0 +1,241 @@
+package filestore
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/filestore/internal/disk"
+	"github.com/pawl-go/pawl/internal/queue"
+)
+
+// known is what this process knows of a file, while it uses that: of a long queue
+// most is as it was a moment ago. Its memory is used again and again, as it is
+// much where many wait.
+type known struct {
+	users int // guarded by papers.mu
+
+	mu   sync.Mutex
+	read time.Time // when reading began
+	paper
+	spare struct {
+		raw    []byte
+		claims []queue.Claim
+		lines  []span
+		from   []*owner
+		was    []int
+	}
+}
+
+// copy returns the queue, which may be changed until the next copy.
+func (k *known) copy() queue.Queue {
+	q := k.queue
+	k.spare.claims = append(k.spare.claims[:0], q.Claims...)
+	q.Claims = k.spare.claims
+	return q
+}
+
+// forget makes k know nothing: what is in the file is not certain.
+func (k *known) forget() { k.paper, k.read = paper{}, time.Time{} }
+
+// update reads a file's text, which k may keep. What k knows after it depends on
+// raw alone, and is nothing if there is an error.
+func (k *known) update(raw []byte) error {
+	if k.renewed(raw) {
+		r := reading{p: &k.paper, text: text{rest: raw[len(k.raw):]}}
+		k.raw = append(k.raw, r.rest...)
+		k.spare.raw = raw
+		if r.changes(k.raw) == nil && check(&k.queue, false) == nil {
+			return nil
+		}
+		raw = k.raw // read from its beginning, for the number of the line
+		k.spare.raw = nil
+		k.paper = paper{}
+	}
+	old := k.paper
+	k.paper = paper{raw: raw, lines: k.spare.lines[:0], from: k.spare.from[:0]}
+	k.queue.Claims = k.spare.claims[:0]
+	err := k.readWhole(&old)
+	if err != nil {
+		k.forget()
+		return err
+	}
+	k.spare.raw, k.spare.claims, k.spare.lines, k.spare.from = old.raw, old.queue.Claims, old.lines, old.from
+	return nil
+}
+
+// renewed reports whether raw begins as p, but for what renewals overwrite, and
+// takes over that.
+func (p *paper) renewed(raw []byte) bool {
+	if p.raw == nil || len(raw) < len(p.raw) {
+		return false
+	}
+	for at, i := 0, -1; ; {
+		at += same(p.raw[at:], raw[at:])
+		if at == len(p.raw) {
+			return true
+		}
+		if i = p.claimAt(at, i+1); i < 0 {
+			return false
+		}
+		var c queue.Claim
+		l := p.lines[i]
+		number, ok := decodeClaim(string(raw[l.from:l.to]), &c)
+		was := &p.queue.Claims[i]
+		c.Session, c.Owner = was.Session, was.Owner
+		if !ok || raw[l.to-1] != '\n' || number != p.from[i].number || !sameBut(&c, was) {
+			return false
+		}
+		*was = c
+		copy(p.raw[l.from:l.to], raw[l.from:])
+		at = l.to
+	}
+}
+
+// claimAt returns the claim whose line is at that place, -1 if there is none. It looks
+// from claim i on: mostly the next one is meant.
+func (p *paper) claimAt(at, i int) int {
+	for n := range p.lines {
+		k := (i + n) % len(p.lines)
+		if l := p.lines[k]; l.from <= at && at < l.to {
+			return k
+		}
+	}
+	return -1
+}
+
+// same is how far a, which is not longer than b, is the same.
+func same(a, b []byte) int {
+	n := 0
+	for _, step := range []int{4096, 64, 1} {
+		for n+step <= len(a) && bytes.Equal(a[n:n+step], b[n:n+step]) {
+			n += step
+		}
+	}
+	return n
+}
+
+// load reads a queue; there is none if its file is not there. Anything else
+// that can't be read is an error: to take it for no queue would grant twice.
+func (k *known) load(sh *shard, file, name string) error {
+	k.read = time.Now()
+	raw, err := sh.dir.Read(file, k.spare.raw)
+	k.spare.raw = nil
+	if disk.IsGone(err) {
+		k.paper = paper{}
+		return nil
+	}
+	if err != nil {
+		k.forget()
+		return err
+	}
+	err = k.update(raw)
+	if err == nil && k.name != name {
+		err = fmt.Errorf("it says it is the queue of %q", k.name)
+	}
+	if err != nil {
+		k.forget()
+		return damagedQueue(sh, file, err)
+	}
+	return nil
+}
+
+// damagedQueue is the error for a queue's file that does not hold a queue.
+func damagedQueue(sh *shard, file string, err error) error {
+	return driver.Permanent(fmt.Errorf("the queue's file %s/%s is damaged: %w; "+
+		"when nobody holds or waits for this name, delete the file", sh.dir.Path(), file, err))
+}
+
+// save writes the queue if it is not what was loaded. now is a time that no
+// later operation's precedes.
+func (k *known) save(sh *shard, file, name string, q *queue.Queue, now int64) (err error) {
+	// The next token will be the clock's, so an empty queue need not be kept
+	// to remember the last one; see clockFile.
+	if !q.InUse() && q.Last < now {
+		if k.raw == nil {
+			return nil
+		}
+		k.forget()
+		return sh.dir.Remove(file)
+	}
+	d := k.compare(name, *q)
+	size, grows := len(k.raw), len(q.Claims) > len(k.from)
+	switch {
+	case d.renewal() && len(d.fresh) == 0:
+		return nil
+	case d.renewal():
+		from, to := d.renew()
+		k.spare.claims, k.queue = k.queue.Claims, d.queue
+		err = sh.dir.Overwrite(file, int64(from), k.raw[from:to], false)
+	default:
+		if d.appends() {
+			change := d.change()
+			if now := size + len(change); now <= k.first+max(k.first/4, shortSize) && (now <= maxQueue || !grows) {
+				if err = sh.dir.Overwrite(file, int64(size), change, false); err == nil {
+					d.done()
+					k.raw = append(k.raw, change...)
+				}
+				break
+			}
+		}
+		raw := d.whole()
+		if grows && len(raw) > maxQueue {
+			return fmt.Errorf("%w: its file would have %d bytes", driver.ErrFull, len(raw))
+		}
+		// A limit that was changed must outlive a power cut; claims need not.
+		if err = sh.put(file, raw, size > 0, q.Declared != 0); err == nil {
+			d.done()
+			k.spare.raw, k.raw, k.first = k.raw, raw, len(raw)
+		}
+	}
+	if err != nil {
+		k.forget()
+	}
+	return err
+}
+
+// papers are the files that this process uses, and some long ones that it used
+// lately, by the names of the queues.
+type papers struct {
+	mu sync.Mutex
+	m  map[string]*known
+}
+
+const (
+	shortSize  = 4 << 10 // bytes; they are quickly read
+	keptPapers = 16
+)
+
+// of returns what is known of the queue's file, and a function that ends its
+// use.
+func (ps *papers) of(name string) (*known, func()) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.m == nil {
+		ps.m = make(map[string]*known)
+	}
+	k := ps.m[name]
+	if k == nil {
+		k = new(known)
+		ps.m[name] = k
+	}
+	k.users++
+	return k, func() {
+		ps.mu.Lock()
+		defer ps.mu.Unlock()
+		// Nobody else uses it now if nobody did before this user ends.
+		if k.users--; k.users == 0 && len(k.raw) < shortSize {
+			delete(ps.m, name)
+		}
+		for other, o := range ps.m {
+			if len(ps.m) <= keptPapers {
+				break
+			}
+			if o.users == 0 && o != k {
+				delete(ps.m, other)
+			}
+		}
+	}
+}

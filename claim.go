@@ -89,7 +89,7 @@ const (
 
 const (
 	// requestPatience bounds how long a request is waited for before it is sent
-	// again, the first time; see attempt.
+	// again, the first time; see patienceAfter.
 	requestPatience = 2 * time.Second
 	// replyPatience bounds how long a request is waited for that was sent in vain
 	// some times, or that is not sent again.
@@ -126,7 +126,7 @@ func (co *cohort) makeClaim(id string) *claim {
 func (cl *claim) enter(ctx context.Context, try bool) (sent time.Time, slept time.Duration, st driver.Status, err error) {
 	core := cl.co.core
 	// A reply that takes longer than the TTL is worth nothing.
-	ctx, cancel := core.attempt(ctx, cl.entries, cl.ttl)
+	ctx, cancel := bound(ctx, min(patienceAfter(cl.entries), cl.ttl))
 	defer cancel()
 	sent = time.Now()
 	slept = core.keeper.sleptBy(sent)
@@ -153,7 +153,7 @@ func (cl *claim) request(try bool) driver.Claim {
 // adopt asks the store for the claim, whose token was handed over.
 func (cl *claim) adopt(ctx context.Context, token int64) (sent time.Time, slept time.Duration, st driver.Status, err error) {
 	core, key := cl.co.core, &cl.co.key
-	ctx, cancel := core.reply.bound(ctx, cl.ttl)
+	ctx, cancel := bound(ctx, min(replyPatience, cl.ttl))
 	defer cancel()
 	owner := core.owner
 	owner.Label = key.label
@@ -428,7 +428,7 @@ func (cl *claim) guard() {
 		ctx, cancel := context.WithDeadline(core.ctx, ends)
 		defer cancel()
 		for pause := 20 * time.Millisecond; sleep(ctx, pause); pause = min(2*pause, cl.ttl/4) {
-			one, cancel := core.unlock.bound(ctx, cl.ttl)
+			one, cancel := bound(ctx, min(unlockPatience, cl.ttl))
 			_, _, st, err := cl.renew(one, r)
 			cancel()
 			if err == nil && (st.State != driver.Holding || st.Token != token) {
@@ -475,7 +475,7 @@ func (cl *claim) leave(ctx context.Context, used int64, linger time.Duration) (k
 	core, name := cl.co.core, cl.co.key.name
 	r := driver.Ref{Name: name, ID: cl.id, Mark: cl.mark, Used: used, Linger: linger}
 	for attempt := 1; ; attempt++ {
-		try, cancel := core.unlock.bound(ctx, cl.ttl)
+		try, cancel := bound(ctx, min(unlockPatience, cl.ttl))
 		was, err := core.store.Leave(try, r)
 		cancel()
 		if err == nil {

@@ -41,7 +41,6 @@ func New(store driver.Store, opts *Options) *Client {
 		adopts:  make(map[adoptee]adoption),
 		drained: make(chan struct{}),
 	}
-	c.request.d, c.reply.d, c.unlock.d = requestPatience, replyPatience, unlockPatience
 	c.keeper = newKeeper(c)
 	client := &Client{core: c, opts: Options{TTL: DefaultTTL, Backoff: ExponentialBackoff(50*time.Millisecond, 2*time.Second)}}
 	if opts == nil {
@@ -71,7 +70,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (driver.Queue, error)
 	if err := c.usable("inspect", name); err != nil {
 		return driver.Queue{}, err
 	}
-	ctx, cancel := c.core.reply.bound(ctx, replyPatience)
+	ctx, cancel := bound(ctx, replyPatience)
 	defer cancel()
 	return c.core.store.Inspect(ctx, name)
 }
@@ -99,7 +98,7 @@ func (c *Client) Release(ctx context.Context, name string) ([]driver.Entry, erro
 	if err := c.usable("release", name); err != nil {
 		return nil, err
 	}
-	ctx, cancel := c.core.reply.bound(ctx, replyPatience)
+	ctx, cancel := bound(ctx, replyPatience)
 	defer cancel()
 	removed, err := c.core.store.Break(ctx, name)
 	if len(removed) > 0 || err != nil {
@@ -155,10 +154,6 @@ type core struct {
 	ended  error // what Close returns
 	observed
 	retired
-
-	request patience // see attempt
-	reply   patience
-	unlock  patience
 
 	mu      sync.Mutex
 	cohorts map[cohortKey]*cohort

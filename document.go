@@ -235,9 +235,9 @@ type effort struct {
 // bound bounds a request.
 func (e *effort) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if e.single {
-		return e.client.core.reply.bound(ctx, replyPatience)
+		return bound(ctx, replyPatience)
 	}
-	return e.client.core.attempt(ctx, e.failures, e.client.opts.TTL)
+	return bound(ctx, min(patienceAfter(e.failures), e.client.opts.TTL))
 }
 
 // went notes that the engine did what was asked for.

@@ -197,10 +197,10 @@ func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
 	}
 	r := cl.ref()
 	co.mu.Unlock()
-	whole, cancel := co.core.reply.bound(ctx, min(r.TTL, max(0, time.Until(t.cl.until()))))
+	whole, cancel := bound(ctx, min(replyPatience, r.TTL, max(0, time.Until(t.cl.until()))))
 	defer cancel()
 	for failures := 0; ; failures++ {
-		one, cancel := co.core.attempt(whole, failures, r.TTL/4)
+		one, cancel := bound(whole, min(patienceAfter(failures), r.TTL/4))
 		co.mu.Lock()
 		cl.ends = later(cl.ends, time.Now().Add(r.TTL))
 		co.mu.Unlock()
@@ -345,7 +345,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	co.mu.Unlock()
 	t.contexts.end(ErrReleased)
 
-	ctx, cancel := co.core.unlock.bound(context.WithoutCancel(ctx), cl.ttl)
+	ctx, cancel := bound(context.WithoutCancel(ctx), min(unlockPatience, cl.ttl))
 	defer cancel()
 	known, err := cl.leave(ctx, token, linger)
 	if err != nil || cl.unanswered {

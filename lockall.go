@@ -221,13 +221,11 @@ func (g *gathering) enterAll(keys []cohortKey) (busy int, err error) {
 		for i, e := range entries {
 			claims[i] = e.cl.request(true)
 		}
-		bound := core.reply.bound
+		patience := replyPatience
 		if !g.trying {
-			bound = func(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
-				return core.attempt(ctx, g.failures, most)
-			}
+			patience = patienceAfter(g.failures)
 		}
-		ctx, cancel := bound(g.ctx, keys[0].ttl)
+		ctx, cancel := bound(g.ctx, min(patience, keys[0].ttl))
 		sts, err = g.store.EnterAll(ctx, claims)
 		cancel()
 		if g.failures++; err == nil {

@@ -257,7 +257,7 @@ func (c *onceCall) usurper(p page[onceRun]) string {
 // forget takes a run that failed from the record. If that fails, the next run
 // replaces it, or it goes after seven days.
 func (c *onceCall) forget(ctx context.Context) {
-	ctx, cancel := c.client.core.unlock.bound(context.WithoutCancel(ctx), unlockPatience)
+	ctx, cancel := bound(context.WithoutCancel(ctx), unlockPatience)
 	defer cancel()
 	c.write(ctx, c.version, nil, 0)
 }

@@ -2,60 +2,88 @@ package pawl
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
-// attempt bounds a request that is sent again if it gets no reply, and that was
-// sent in vain so many times: at first it is not waited for long, for it or its
-// reply may be lost, then twice as long each time, for the engine may be slow.
-func (c *core) attempt(ctx context.Context, failures int, most time.Duration) (context.Context, context.CancelFunc) {
-	if failures == 0 {
-		return c.request.bound(ctx, most)
-	}
-	return context.WithTimeout(ctx, min(most, requestPatience<<min(failures, 8), replyPatience))
+// patienceAfter is how long a request that is sent again if it gets no reply, and
+// that was sent in vain so many times, is waited for: at first not for long, for it
+// or its reply may be lost, then twice as long each time, for the engine may be slow.
+func patienceAfter(failures int) time.Duration {
+	return min(requestPatience<<min(failures, 8), replyPatience)
 }
 
-// patience bounds calls to the store. Calls that begin at about the same time
-// share the context that ends them: one with a timer for each would cost as
-// much as the rest of an uncontended lock.
-type patience struct {
-	d      time.Duration
-	latest atomic.Pointer[term]
-}
-
-type term struct {
-	context.Context
-	end    time.Time
-	cancel context.CancelFunc // not called: it ends by its deadline
-}
-
-// bound returns ctx, made to end after most or p.d, whichever is less, or up to
-// a quarter later. A deadline of ctx, which ends the waiting of a caller,
-// does not stand in for that.
-func (p *patience) bound(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
-	now, most := time.Now(), min(most, p.d)
-	if end, ok := ctx.Deadline(); ok && end.Sub(now) <= most+most/4 {
+// bound is [context.WithTimeout] for a request to the store: it makes no timer
+// unless Done is asked for. A timer would cost more than all else that is done
+// here for a lock that nobody else wants, and some clients of engines only look
+// at the deadline.
+func bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	end := time.Now().Add(d)
+	if own, ok := ctx.Deadline(); ok && !own.After(end) {
 		return ctx, func() {}
 	}
-	if most < p.d || ctx.Done() != nil {
-		return context.WithTimeout(ctx, most)
-	}
-	t := p.latest.Load()
-	if t == nil || t.end.Sub(now) < p.d {
-		t = &term{end: now.Add(p.d + p.d/4)}
-		t.Context, t.cancel = context.WithDeadline(context.Background(), t.end)
-		p.latest.Store(t)
-	}
-	return &bounded{ctx, t}, func() {}
+	b := &bounded{Context: ctx, end: end}
+	return b, b.cancel
 }
 
-// bounded has the values of one context and the end of another.
 type bounded struct {
 	context.Context
-	end *term
+	end time.Time
+
+	mu    sync.Mutex
+	timed context.Context // made by the first Done; tells all from then on
+	stop  context.CancelFunc
+	err   error // what was told before
 }
 
-func (b *bounded) Deadline() (time.Time, bool) { return b.end.Deadline() }
-func (b *bounded) Done() <-chan struct{}       { return b.end.Done() }
-func (b *bounded) Err() error                  { return b.end.Err() }
+func (b *bounded) Deadline() (time.Time, bool) { return b.end, true }
+
+func (b *bounded) Done() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return closedChan
+	}
+	if b.timed == nil {
+		b.timed, b.stop = context.WithDeadline(b.Context, b.end)
+	}
+	return b.timed.Done()
+}
+
+func (b *bounded) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.err != nil:
+	case b.timed != nil:
+		return b.timed.Err()
+	case b.Context.Err() != nil:
+		b.err = b.Context.Err()
+	case !time.Now().Before(b.end):
+		b.err = context.DeadlineExceeded
+	}
+	return b.err
+}
+
+// Value finds timed once there is one: contexts derived from b then need no
+// goroutine that waits for it.
+func (b *bounded) Value(key any) any {
+	b.mu.Lock()
+	from := b.timed
+	b.mu.Unlock()
+	if from == nil {
+		from = b.Context
+	}
+	return from.Value(key)
+}
+
+func (b *bounded) cancel() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.timed != nil:
+		b.stop()
+	case b.err == nil:
+		b.err = context.Canceled
+	}
+}

@@ -163,10 +163,10 @@ func (cl *claim) resize(ctx context.Context, units int64) (used int64, st driver
 	cl.resizing = true
 	co.plan()
 	co.mu.Unlock()
-	ctx, cancel := co.core.reply.bound(ctx, ttl) // it may be the user's: no mutex is held
+	ctx, cancel := bound(ctx, min(replyPatience, ttl)) // it may be the user's: no mutex is held
 	pause := 10 * time.Millisecond
 	for attempt := 1; ; attempt++ {
-		try, done := co.core.unlock.bound(ctx, ttl/4)
+		try, done := bound(ctx, min(unlockPatience, ttl/4))
 		st, err = co.core.store.Resize(try, r, units)
 		done()
 		again := err != nil && !driver.IsPermanent(err)

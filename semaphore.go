@@ -135,7 +135,7 @@ func (s *Semaphore) SetLimit(ctx context.Context, limit int64) error {
 	if err != nil {
 		return fmt.Errorf("set limit of %q: %w", s.name, err)
 	}
-	ctx, cancel := s.client.core.reply.bound(ctx, replyPatience)
+	ctx, cancel := bound(ctx, replyPatience)
 	defer cancel()
 	if err := s.client.core.store.SetLimit(ctx, s.name, driver.KindSemaphore, s.limit, limit); err != nil {
 		return fmt.Errorf("set limit of %q from %d to %d: %w", s.name, s.limit, limit, err)

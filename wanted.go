@@ -55,7 +55,7 @@ func (c *Client) Ask(ctx context.Context, name string) error {
 	if err := c.usable("ask for", name); err != nil {
 		return err
 	}
-	ctx, cancel := c.core.reply.bound(ctx, replyPatience)
+	ctx, cancel := bound(ctx, replyPatience)
 	defer cancel()
 	if err := c.core.store.Ask(ctx, name); err != nil {
 		return fmt.Errorf("ask for %q: %w", name, err)

@@ -33,11 +33,11 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		s.box.expect(c.ID, c.TTL)
 	}
 	sent := time.Now()
-	args := claimArgs(make([]string, 0, 4), &c, s.box.channel, s.box.ownerText(c.Owner))
+	words := claimArgs(s.keys(c.Name), &c, s.box.channel, s.box.ownerText(c.Owner))
 	if c.Try {
-		args = append(args, "try")
+		words = append(words, "try")
 	}
-	reply, err := s.run(ctx, enterScript, s.keys(c.Name), args)
+	reply, err := s.run(ctx, enterScript, words[:2], words[2:])
 	st := driver.Status{}
 	if err == nil {
 		st, err = parseEntered(reply, sent, &c)
@@ -222,23 +222,16 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	if err := r.Check(); err != nil {
 		return driver.Gone, fmt.Errorf("leave: %w", err)
 	}
-	args := []string{r.ID, markArg(r.Mark), "0", "0", "0"}
-	doubt := s.doubts.has(r.ID)
-	if r.Used != 0 {
-		args[2] = strconv.FormatInt(r.Used, 10)
-	}
-	if doubt {
-		args[4] = "1"
-	}
-	switch {
-	case r.Linger != 0 || doubt:
-		args[3] = strconv.FormatInt(queue.Micros(r.Linger), 10)
+	words := append(s.keys(r.Name), r.ID, markArg(r.Mark))
+	switch doubt := s.doubts.has(r.ID); {
+	case doubt:
+		words = append(words, strconv.FormatInt(r.Used, 10), strconv.FormatInt(queue.Micros(r.Linger), 10), "1")
+	case r.Linger != 0:
+		words = append(words, strconv.FormatInt(r.Used, 10), strconv.FormatInt(queue.Micros(r.Linger), 10))
 	case r.Used != 0:
-		args = args[:3]
-	default:
-		args = args[:2]
+		words = append(words, strconv.FormatInt(r.Used, 10))
 	}
-	reply, err := s.run(ctx, leaveScript, s.keys(r.Name), args)
+	reply, err := s.run(ctx, leaveScript, words[:2], words[2:])
 	if err == nil {
 		s.doubts.remove(r.ID)
 		s.box.forget(r.ID)

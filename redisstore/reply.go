@@ -44,7 +44,7 @@ func claimArgs(args []string, c *driver.Claim, box, owner string) []string {
 	var buf [20]byte
 	digits := strconv.AppendInt(buf[:0], ttl, 10)
 	var b strings.Builder
-	b.Grow(96 + len(owner))
+	b.Grow(96 + len(box) + len(owner))
 	b.WriteString("000000000000"[len(digits):]) // MaxTTL has 12 digits
 	b.Write(digits)
 	b.WriteByte(' ')
@@ -66,7 +66,9 @@ func claimArgs(args []string, c *driver.Claim, box, owner string) []string {
 	b.WriteString(box)
 	b.WriteByte(' ')
 	b.WriteString(owner)
-	return append(args, c.ID, strconv.FormatInt((ttl+999)/1000+60000, 10), b.String())
+	text := b.Len()
+	b.Write(strconv.AppendInt(buf[:0], (ttl+999)/1000+60000, 10))
+	return append(args, c.ID, b.String()[text:], b.String()[:text])
 }
 
 // markArg is an owner's mark as the scripts have it.

@@ -121,8 +121,11 @@ func (s *Store) queueKey(name string) string {
 	return s.prefix + ":{" + name + "}"
 }
 
-// keys are those that a script about one name is told.
-func (s *Store) keys(name string) []string { return []string{s.queueKey(name), s.mark} }
+// keys are those that a script about one name is told, with room for arguments
+// behind them.
+func (s *Store) keys(name string) []string {
+	return append(make([]string, 0, 6), s.queueKey(name), s.mark)
+}
 
 // failed says what was tried on what.
 func failed(what, name string, err error) error {

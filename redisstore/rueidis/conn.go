@@ -82,9 +82,9 @@ func (c *conn) Script(ctx context.Context, s *redisstore.Script, keys, args []st
 		reply, err := guard(ctx, c.closed, func(ctx context.Context) (string, error) { return c.script(ctx, s, keys, args) })
 		return reply, c.failed(err)
 	}
-	near := &bounded{ctx, time.Now().Add(bound)}
-	if own, ok := ctx.Deadline(); ok && own.Before(near.deadline) {
-		near.deadline = own
+	near, end := ctx, time.Now().Add(bound)
+	if own, ok := ctx.Deadline(); !ok || own.After(end) {
+		near = &bounded{ctx, end}
 	}
 	reply, err := c.script(near, s, keys, args)
 	return reply, c.failed(ending(ctx, err))

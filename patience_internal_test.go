@@ -1,0 +1,85 @@
+package pawl
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What bound makes ends as a context with a timer does, whether Done was asked for
+// before that, after it, or never.
+func TestBound(t *testing.T) {
+	reason := errors.New("reason")
+	ends := map[string]struct {
+		end   func(parent context.CancelCauseFunc, cancel context.CancelFunc)
+		err   error
+		cause error
+	}{
+		"deadline": {func(context.CancelCauseFunc, context.CancelFunc) { time.Sleep(time.Second) }, context.DeadlineExceeded, context.DeadlineExceeded},
+		"parent":   {func(parent context.CancelCauseFunc, _ context.CancelFunc) { parent(reason) }, context.Canceled, reason},
+		"cancel":   {func(_ context.CancelCauseFunc, cancel context.CancelFunc) { cancel() }, context.Canceled, context.Canceled},
+		"cancel, then deadline": {func(_ context.CancelCauseFunc, cancel context.CancelFunc) {
+			cancel()
+			time.Sleep(time.Second)
+		}, context.Canceled, context.Canceled},
+	}
+	for name, c := range ends {
+		for _, asked := range []string{"before", "after", "not"} {
+			t.Run(name+"/"+asked, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					parent, cancelParent := context.WithCancelCause(t.Context())
+					defer cancelParent(nil)
+					begun := time.Now()
+					ctx, cancel := bound(parent, time.Second)
+					defer cancel()
+					if end, ok := ctx.Deadline(); !ok || !end.Equal(begun.Add(time.Second)) {
+						t.Errorf("deadline %v, %v", end, ok)
+					}
+					if asked == "before" {
+						derived, stop := context.WithCancel(ctx)
+						defer stop()
+						defer func() {
+							if derived.Err() == nil {
+								t.Error("the derived context has not ended")
+							}
+						}()
+					}
+					if err := ctx.Err(); err != nil {
+						t.Errorf("ended at once: %v", err)
+					}
+					c.end(cancelParent, cancel)
+					synctest.Wait()
+					for range 2 {
+						if err := ctx.Err(); err != c.err {
+							t.Errorf("Err is %v", err)
+						}
+						if err := context.Cause(ctx); err != c.cause {
+							t.Errorf("Cause is %v", err)
+						}
+						if asked == "not" {
+							continue
+						}
+						select {
+						case <-ctx.Done():
+						default:
+							t.Error("Done is open")
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestBoundKeepsEarlierDeadline(t *testing.T) {
+	parent, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	want, _ := parent.Deadline()
+	ctx, cancel := bound(parent, time.Hour)
+	defer cancel()
+	if end, ok := ctx.Deadline(); !ok || !end.Equal(want) {
+		t.Errorf("deadline %v, want %v", end, want)
+	}
+}

@@ -46,7 +46,12 @@ func compose(name string) *Script {
 		"CROWD", strconv.Itoa(crowd),
 		"FRONT", strconv.Itoa(driver.Front),
 	).Replace(body)
-	return NewScript(part("clock") + body)
+	if clock := "-- include clock\n"; strings.Contains(body, clock) {
+		body = strings.Replace(body, clock, part("clock"), 1)
+	} else {
+		body = part("clock") + body
+	}
+	return NewScript(body)
 }
 
 func part(name string) string {

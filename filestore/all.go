@@ -50,7 +50,7 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 			// Nobody has one of these locked who waits for another, or for a file.
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			if err := k.load(parts[shardOf(c.Name)], queueFileName(c.Name), c.Name); err != nil {
+			if err := k.load(parts[shardOf(c.Name)], queueFileName(c.Name), c.Name, true); err != nil {
 				return err
 			}
 			o := &queue.Op{Now: now, Session: s.id, Reachable: func(c *queue.Claim) bool { return !dead(c.Session) }}
@@ -155,6 +155,7 @@ func (sh *shard) restore(file string, was []byte) {
 	if was == nil {
 		_ = sh.dir.Remove(file)
 	} else {
+		newSerial(was) // what was appended to it may be known to some
 		_ = sh.put(file, was, true, false)
 	}
 }

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"math/rand/v2"
 	"slices"
 
 	"github.com/pawl-go/pawl/internal/queue"
@@ -77,7 +78,8 @@ func (d *draft) ownerOf(c *queue.Claim) *owner {
 // whole writes the file anew.
 func (d *draft) whole() []byte {
 	b := slices.Grow(d.spare.raw[:0], len(d.raw)+512+256*max(0, len(d.from)-len(d.known.from)))
-	b = append(b, firstLine...)
+	b = append(append(b, firstLine...), '\n')
+	b = appendWide(append(b, serialWord...), rand.Int64())
 	b = append(append(append(b, "\nname "...), d.name...), '\n')
 	b = appendQueue(b, &d.queue)
 	used := make(map[*owner]bool)

@@ -1,7 +1,6 @@
 package filestore
 
 import (
-	"bytes"
 	"fmt"
 	"sync"
 	"time"
@@ -19,9 +18,11 @@ type known struct {
 
 	mu   sync.Mutex
 	read time.Time // when reading began
+	sure bool      // the serial was read, or written, with the file locked
 	paper
 	spare struct {
 		raw    []byte
+		tail   []byte
 		claims []queue.Claim
 		lines  []span
 		from   []*owner
@@ -38,22 +39,11 @@ func (k *known) copy() queue.Queue {
 }
 
 // forget makes k know nothing: what is in the file is not certain.
-func (k *known) forget() { k.paper, k.read = paper{}, time.Time{} }
+func (k *known) forget() { k.paper, k.read, k.sure = paper{}, time.Time{}, false }
 
 // update reads a file's text, which k may keep. What k knows after it depends on
 // raw alone, and is nothing if there is an error.
 func (k *known) update(raw []byte) error {
-	if k.renewed(raw) {
-		r := reading{p: &k.paper, text: text{rest: raw[len(k.raw):]}}
-		k.raw = append(k.raw, r.rest...)
-		k.spare.raw = raw
-		if r.changes(k.raw) == nil && check(&k.queue, false) == nil {
-			return nil
-		}
-		raw = k.raw // read from its beginning, for the number of the line
-		k.spare.raw = nil
-		k.paper = paper{}
-	}
 	old := k.paper
 	k.paper = paper{raw: raw, lines: k.spare.lines[:0], from: k.spare.from[:0]}
 	k.queue.Claims = k.spare.claims[:0]
@@ -66,61 +56,33 @@ func (k *known) update(raw []byte) error {
 	return nil
 }
 
-// renewed reports whether raw begins as p, but for what renewals overwrite, and
-// takes over that.
-func (p *paper) renewed(raw []byte) bool {
-	if p.raw == nil || len(raw) < len(p.raw) {
+// follow reads what was appended to the file that k knows, and reports whether
+// that was enough.
+func (k *known) follow(sh *shard, file string) bool {
+	tail, ok := sh.dir.Tail(file, k.raw, headSize, len(lastLine), k.spare.tail)
+	if !ok {
 		return false
 	}
-	for at, i := 0, -1; ; {
-		at += same(p.raw[at:], raw[at:])
-		if at == len(p.raw) {
-			return true
-		}
-		if i = p.claimAt(at, i+1); i < 0 {
-			return false
-		}
-		var c queue.Claim
-		l := p.lines[i]
-		number, ok := decodeClaim(string(raw[l.from:l.to]), &c)
-		was := &p.queue.Claims[i]
-		c.Session, c.Owner = was.Session, was.Owner
-		if !ok || raw[l.to-1] != '\n' || number != p.from[i].number || !sameBut(&c, was) {
-			return false
-		}
-		*was = c
-		copy(p.raw[l.from:l.to], raw[l.from:])
-		at = l.to
+	k.spare.tail = tail
+	size := len(k.raw)
+	k.raw = append(k.raw, tail...)
+	r := reading{p: &k.paper, text: text{rest: k.raw[size:]}}
+	if r.changes(k.raw) == nil && check(&k.queue, false) == nil {
+		return true
 	}
-}
-
-// claimAt returns the claim whose line is at that place, -1 if there is none. It looks
-// from claim i on: mostly the next one is meant.
-func (p *paper) claimAt(at, i int) int {
-	for n := range p.lines {
-		k := (i + n) % len(p.lines)
-		if l := p.lines[k]; l.from <= at && at < l.to {
-			return k
-		}
-	}
-	return -1
-}
-
-// same is how far a, which is not longer than b, is the same.
-func same(a, b []byte) int {
-	n := 0
-	for _, step := range []int{4096, 64, 1} {
-		for n+step <= len(a) && bytes.Equal(a[n:n+step], b[n:n+step]) {
-			n += step
-		}
-	}
-	return n
+	k.forget()
+	return false
 }
 
 // load reads a queue; there is none if its file is not there. Anything else
-// that can't be read is an error: to take it for no queue would grant twice.
-func (k *known) load(sh *shard, file, name string) error {
+// that can't be read is an error: to take it for no queue would grant twice. With
+// the file locked, what was read is certain (see SERIAL).
+func (k *known) load(sh *shard, file, name string, locked bool) error {
 	k.read = time.Now()
+	if k.sure && k.raw != nil && k.follow(sh, file) {
+		return nil
+	}
+	k.sure = locked
 	raw, err := sh.dir.Read(file, k.spare.raw)
 	k.spare.raw = nil
 	if disk.IsGone(err) {
@@ -168,7 +130,15 @@ func (k *known) save(sh *shard, file, name string, q *queue.Queue, now int64) (e
 	case d.renewal():
 		from, to := d.renew()
 		k.spare.claims, k.queue = k.queue.Claims, d.queue
-		err = sh.dir.Overwrite(file, int64(from), k.raw[from:to], false)
+		newSerial(k.raw)
+		if to <= shortSize { // one write, which if it is cut off has a beginning
+			from = serialAt
+		} else {
+			err = sh.dir.Overwrite(file, int64(serialAt), k.raw[serialAt:serialAt+width], false)
+		}
+		if err == nil {
+			err = sh.dir.Overwrite(file, int64(from), k.raw[from:to], false)
+		}
 	default:
 		if d.appends() {
 			change := d.change()
@@ -187,7 +157,7 @@ func (k *known) save(sh *shard, file, name string, q *queue.Queue, now int64) (e
 		// A limit that was changed must outlive a power cut; claims need not.
 		if err = sh.put(file, raw, size > 0, q.Declared != 0); err == nil {
 			d.done()
-			k.spare.raw, k.raw, k.first = k.raw, raw, len(raw)
+			k.spare.raw, k.raw, k.first, k.sure = k.raw, raw, len(raw), true
 		}
 	}
 	if err != nil {

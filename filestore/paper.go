@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"math/rand/v2"
 	"strconv"
 
 	"github.com/pawl-go/pawl/driver"
@@ -14,7 +15,8 @@ const maxQueue = 4 << 20
 // A queue's file is lines of text, as much of it is written and read when many
 // wait for a name:
 //
-//	pawl queue 3
+//	pawl queue 4
+//	serial SERIAL
 //	name orders/42
 //	queue KIND LAST LIMIT DECLARED
 //	owner NUMBER SESSION PID "HOST" "LABEL"
@@ -44,12 +46,29 @@ const maxQueue = 4 << 20
 // happened: it was cut off by a full disk or the end of its process. What comes
 // next writes the file anew then, so nothing is ever written where something
 // else was, but by renewals.
+//
+// SERIAL is a number drawn by lot when the file is written anew, and again before
+// renewals are written to it. So who knows a file reads what was appended to it,
+// and no more, if it still has the serial that it had.
+//
+// Invariant: while a file has the serial that was read with the file locked, no
+// more happens to what was read then. A renewal is written after its serial, so
+// that of a process that is killed in between the others read too much. Who reads
+// without the lock may read the new serial and what a renewal is about to change:
+// it reads all again the next time.
 const (
 	anyVersion = "pawl queue "
-	firstLine  = anyVersion + "3"
+	firstLine  = anyVersion + "4"
+	serialWord = "serial "
 	lastLine   = "end\n"
 	width      = 19 // digits of an int64
+
+	serialAt = len(firstLine) + 1 + len(serialWord)
+	headSize = serialAt + width + 1
 )
+
+// newSerial changes the serial in a file's text.
+func newSerial(raw []byte) { appendWide(raw[:serialAt], rand.Int64()) }
 
 // paper is a queue's file, and what it says. The zero value is no file.
 type paper struct {

@@ -66,7 +66,7 @@ func TestChangesOfAFile(t *testing.T) {
 	appended, renewed, anew := 0, 0, 0
 	for step := range 1000 {
 		k := &writers[rnd.IntN(len(writers))]
-		if err := k.load(sh, file, name); err != nil {
+		if err := k.load(sh, file, name, true); err != nil {
 			t.Fatal(err)
 		}
 		q := k.copy()
@@ -110,12 +110,12 @@ func TestChangesOfAFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		alike(t, k, raw)
-		if err := follows.load(sh, file, name); err != nil {
+		if err := follows.load(sh, file, name, true); err != nil {
 			t.Fatal(err)
 		}
 		alike(t, &follows, raw)
 		if rnd.IntN(20) == 0 {
-			if err := sometimes.load(sh, file, name); err != nil {
+			if err := sometimes.load(sh, file, name, true); err != nil {
 				t.Fatal(err)
 			}
 			alike(t, sometimes, raw)
@@ -135,6 +135,10 @@ func TestChangesOfAFile(t *testing.T) {
 					t.Fatal(err)
 				}
 				want = p.queue
+				// Nobody can have seen what was not written.
+				k.forget()
+				follows.forget()
+				sometimes.forget()
 			}
 		default:
 			anew++
@@ -147,6 +151,58 @@ func TestChangesOfAFile(t *testing.T) {
 	if appended == 0 || renewed == 0 || anew == 0 {
 		t.Error("not all of it was seen")
 	}
+}
+
+// TestRenewedWhileRead: who reads between a renewal's serial and what it renews, as
+// nobody can who has the lock, does not take what it has read for certain; nor does
+// anyone read too little when nothing was renewed after the serial.
+func TestRenewedWhileRead(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	held := claim("a")
+	enter(t, s, held, driver.Holding)
+	enter(t, s, claim("a"), driver.Waiting)
+	sh, err := s.queues.shard(shardOf("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := queueFileName("a")
+	var reader, had known
+	load := func(k *known, locked bool) {
+		t.Helper()
+		if err := k.load(sh, file, "a", locked); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(queueFile(s, "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		alike(t, k, raw)
+	}
+	load(&had, true)
+	raw := bytes.Clone(had.raw)
+	write := func(from, to int) {
+		t.Helper()
+		if err := sh.dir.Overwrite(file, int64(from), raw[from:to], false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newSerial(raw)
+	write(serialAt, serialAt+width)
+	load(&reader, false)
+	load(&had, true)
+	if err := reader.load(sh, file, "a", false); err != nil || reader.sure {
+		t.Errorf("without the lock it is certain of what it has read: %v", err)
+	}
+	newSerial(raw)
+	write(serialAt, serialAt+width)
+	load(&reader, false)
+	l := had.lines[0]
+	c := had.queue.Claims[0]
+	c.Expires++
+	copy(raw[l.from:], appendClaim(nil, &c, had.from[0].number))
+	write(l.from, l.to)
+	load(&reader, true)
+	load(&had, true)
 }
 
 // TestCutOff: a change that was cut off by the end of its process, or for want of

@@ -34,6 +34,9 @@ func (p *paper) readWhole(old *paper) error {
 		}
 		return fmt.Errorf("its first line is not %q", firstLine)
 	}
+	if serial, ok := bytes.CutPrefix(r.line(), []byte(serialWord)); !ok || len(serial) != width+1 {
+		return r.wrong()
+	}
 	name, ok := strings.CutPrefix(string(r.line()), "name ")
 	if !ok {
 		return r.wrong()

@@ -202,28 +202,3 @@ func TestLongFilesAreLetGo(t *testing.T) {
 		}
 	}
 }
-
-// A claim's line that is not whole is not taken for one that was renewed.
-func TestRenewedLineIsWhole(t *testing.T) {
-	s := mustOpen(t, t.TempDir())
-	enter(t, s, claim("a"), driver.Holding)
-	enter(t, s, claim("a"), driver.Waiting)
-	raw, err := os.ReadFile(queueFile(s, "a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := decode(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !p.renewed(bytes.Clone(raw)) {
-		t.Fatal("it is another file")
-	}
-	for _, l := range p.lines {
-		spoiled := bytes.Clone(raw)
-		spoiled[l.to-1] = ' '
-		if p.renewed(spoiled) {
-			t.Errorf("%q", spoiled)
-		}
-	}
-}

@@ -21,7 +21,7 @@ type spoil struct {
 
 // spoils make a queue's file one that cannot be read, and are told at once.
 var spoils = []spoil{
-	{"another form", func(path string) error { return os.WriteFile(path, []byte("pawl queue 4\n"), 0o600) }, "damaged"},
+	{"another form", func(path string) error { return os.WriteFile(path, []byte("pawl queue 5\n"), 0o600) }, "damaged"},
 	{"a folder", func(path string) error {
 		if err := os.Remove(path); err != nil {
 			return err

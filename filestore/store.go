@@ -314,7 +314,7 @@ func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Que
 		defer done()
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if err := k.load(sh, file, name); err != nil {
+		if err := k.load(sh, file, name, true); err != nil {
 			return err
 		}
 		q := k.copy()
@@ -368,11 +368,11 @@ func (s *Store) peek(k *known, name string) error {
 	if err != nil {
 		return err
 	}
-	err = k.load(sh, queueFileName(name), name)
+	err = k.load(sh, queueFileName(name), name, false)
 	if err != nil {
 		// On some processors a reader can see that a file has become longer before it
 		// sees with what.
-		err = k.load(sh, queueFileName(name), name)
+		err = k.load(sh, queueFileName(name), name, false)
 	}
 	return err
 }

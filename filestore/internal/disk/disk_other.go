@@ -34,14 +34,15 @@ func (t *Turns) Close() error               { return nil }
 func (f *File) Removed() (bool, error)      { return false, ErrUnsupported }
 func (f *File) Close() error                { return nil }
 
-func (d *Dir) Read(string, []byte) ([]byte, error)         { return nil, ErrUnsupported }
-func (d *Dir) Mailbox(string, bool) (*os.File, error)      { return nil, ErrUnsupported }
-func (d *Dir) Append(string, []byte) error                 { return ErrUnsupported }
-func (d *Dir) Overwrite(string, int64, []byte, bool) error { return ErrUnsupported }
-func (d *Dir) Create(string, []byte, bool) error           { return ErrUnsupported }
-func (d *Dir) Move(string, string) error                   { return ErrUnsupported }
-func (d *Dir) Replace(string, string) error                { return ErrUnsupported }
-func (d *Dir) Modified(string) (time.Time, error)          { return time.Time{}, ErrUnsupported }
+func (d *Dir) Read(string, []byte) ([]byte, error)                  { return nil, ErrUnsupported }
+func (d *Dir) Mailbox(string, bool) (*os.File, error)               { return nil, ErrUnsupported }
+func (d *Dir) Append(string, []byte) error                          { return ErrUnsupported }
+func (d *Dir) Tail(string, []byte, int, int, []byte) ([]byte, bool) { return nil, false }
+func (d *Dir) Overwrite(string, int64, []byte, bool) error          { return ErrUnsupported }
+func (d *Dir) Create(string, []byte, bool) error                    { return ErrUnsupported }
+func (d *Dir) Move(string, string) error                            { return ErrUnsupported }
+func (d *Dir) Replace(string, string) error                         { return ErrUnsupported }
+func (d *Dir) Modified(string) (time.Time, error)                   { return time.Time{}, ErrUnsupported }
 
 func (d *Dir) Names() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) { yield("", ErrUnsupported) }

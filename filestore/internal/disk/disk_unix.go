@@ -3,12 +3,14 @@
 package disk
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -129,6 +131,46 @@ func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
 			return buf, nil
 		}
 		buf = buf[:len(buf)+n]
+	}
+}
+
+// Tail returns what was added to a file since it was old, in the memory of buf if
+// that is enough, and whether it is that file still: it begins with the first head
+// bytes of old, and has the last seam bytes of old where they were.
+func (d *Dir) Tail(name string, old []byte, head, seam int, buf []byte) (tail []byte, ok bool) {
+	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	if err != nil {
+		return nil, false
+	}
+	defer unix.Close(fd)
+	if buf, err = readAt(fd, buf, 0, head); err != nil || !bytes.Equal(buf, old[:head]) {
+		return nil, false
+	}
+	from := len(old) - seam
+	if buf, err = readAt(fd, buf, int64(from), MaxFile); err != nil || !bytes.HasPrefix(buf, old[from:]) {
+		return nil, false
+	}
+	return buf[seam:], true
+}
+
+// readAt reads up to n bytes, in the memory of buf if that is enough.
+func readAt(fd int, buf []byte, offset int64, n int) ([]byte, error) {
+	buf = slices.Grow(buf[:0], min(n, 4096))
+	for {
+		free := buf[len(buf):min(cap(buf), n)]
+		var got int
+		err := retry(func() (err error) {
+			got, err = unix.Pread(fd, free, offset+int64(len(buf)))
+			return err
+		})
+		if err != nil {
+			return buf, err
+		}
+		buf = buf[:len(buf)+max(0, got)]
+		if got < len(free) || len(buf) == n {
+			return buf, nil
+		}
+		buf = slices.Grow(buf, 1)
 	}
 }
 

@@ -388,7 +388,7 @@ func (cl *claim) abandon() <-chan struct{} {
 	cl.left = make(chan struct{})
 	cl.co.core.departing(cl)
 	if cl.pursued {
-		cl.stop() // the pursuit takes leave
+		cl.stop() // the pursuit tells the store
 	} else if !cl.co.core.spawn(cl.leaveBehind) {
 		cl.departed()
 	}
@@ -402,7 +402,7 @@ func (cl *claim) departed() {
 	cl.co.core.departed(cl)
 }
 
-// leaveBehind takes leave of an abandoned claim.
+// leaveBehind tells the store that the claim was abandoned.
 func (cl *claim) leaveBehind() {
 	ctx, cancel := context.WithDeadline(cl.co.core.ctx, cl.ends)
 	defer cancel()
@@ -490,8 +490,8 @@ func (cl *claim) leave(ctx context.Context, used int64, linger time.Duration) (k
 	}
 }
 
-// retire takes leave of a claim that was lost, after its holders were told: the
-// store may keep it for a TTL still, if only the replies to its renewals were
+// retire removes a claim that was lost, after its holders were told: the store
+// may keep it for a TTL still, if only the replies to its renewals were
 // lost, or the time of its lease was up. Many may be lost at the same time, for the
 // store does not reply: so a few goroutines do it.
 func (cl *claim) retire(used int64) {
@@ -515,7 +515,7 @@ type retired struct {
 	retirers  int
 }
 
-// maxRetirers bounds the goroutines that take leave of lost claims.
+// maxRetirers bounds the goroutines that remove lost claims.
 const maxRetirers = 256
 
 func (c *core) retire(leave func()) {

@@ -76,7 +76,8 @@ func (c *Client) Inspect(ctx context.Context, name string) (driver.Queue, error)
 }
 
 // List yields the queues whose names start with prefix, in no particular
-// order. After an error it ends. It takes as long as ctx lets it.
+// order. A name that cannot be read is yielded with a *[driver.NameError], and
+// the list goes on; any other error ends it. It takes as long as ctx lets it.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	if err := c.open(); err != nil {
 		return func(yield func(driver.Queue, error) bool) {

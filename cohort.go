@@ -488,8 +488,7 @@ func (co *cohort) gone(cl *claim) {
 	}
 }
 
-// close ends everybody's business here and returns how to take leave of the
-// claims.
+// close ends all waiting and all leases here, and returns what removes the claims.
 func (co *cohort) close() (leave []func(context.Context) error) {
 	co.mu.Lock()
 	defer co.mu.Unlock()

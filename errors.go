@@ -36,7 +36,7 @@ var (
 	// would wait for itself. Use that lease, or [Options].Reentrant.
 	ErrDeadlock = errors.New("this context holds the lock already")
 
-	// ErrUnsupported: the engine cannot do this; see its page in
+	// ErrUnsupported: the engine cannot do this; see its column in
 	// docs/GUARANTEES.md.
 	ErrUnsupported = driver.ErrUnsupported
 

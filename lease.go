@@ -227,15 +227,15 @@ func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
 
 // HandOver gives the lease up without releasing it, and returns what
 // [Mutex.Adopt], or that of another kind of lock, needs in the process that takes
-// it over within the TTL. The
-// lease ends here: its contexts are cancelled with cause ErrReleased. A lock
-// that was re-entered cannot be handed over (ErrInvalid), nor a reader's that
-// shares its claim with others of the process, nor one whose MinHold is not over:
-// only Unlock here sees to that. After an error the lease is what it was before.
+// it over within the TTL. The lease ends here: its contexts are cancelled with
+// cause ErrReleased. A lock that was re-entered cannot be handed over
+// (ErrInvalid), nor a reader's that shares its claim with others of the process,
+// nor one whose MinHold is not over: only Unlock here sees to that. After an error
+// the lease is what it was before.
 //
 // Other errors are those of [Lease.Extend], and that the engine has not replied
-// a Downgrade or TryUpgrade of the lease yet, or has left a TryUpgrade without an
-// reply less than a TTL ago: try again, or unlock.
+// to a Downgrade or TryUpgrade of the lease yet, or that a TryUpgrade got no reply
+// less than a TTL ago: try again, or unlock.
 func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 	t, co := l.t, l.t.cl.co
 	co.mu.Lock()

@@ -204,7 +204,7 @@ func (p *party) examine(ctx context.Context, pg page[barrierState]) (page[barrie
 		for at, id := range pg.value.Arrived {
 			left, ok := ttl[id]
 			if !ok && id != p.claim { // of its own claim's end the lease tells
-				return p.bury(ctx, pg, fmt.Sprintf("party %d, with claim %s, died or lost its claim", at+1, id))
+				return p.missing(ctx, pg, fmt.Sprintf("party %d, with claim %s, died or lost its claim", at+1, id))
 			}
 			pause = min(pause, left)
 		}
@@ -222,12 +222,12 @@ func (p *party) inspect(ctx context.Context) (driver.Queue, error) {
 	return c.core.store.Inspect(ctx, p.b.doc.name)
 }
 
-// bury breaks the barrier for a party that is counted on page pg and has no
+// missing breaks the barrier for a party that is counted on page pg and has no
 // claim.
 //
 // Invariant: only on that very page. On another one it may be gone because its
 // generation is over.
-func (p *party) bury(ctx context.Context, pg page[barrierState], why string) (page[barrierState], error) {
+func (p *party) missing(ctx context.Context, pg page[barrierState], why string) (page[barrierState], error) {
 	return p.b.doc.change(ctx, p.effort, func(now page[barrierState]) (*barrierState, error) {
 		if now.version != pg.version || now.value.Broken != "" {
 			return now.value, nil

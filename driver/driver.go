@@ -186,7 +186,7 @@ const (
 	KindRW        Kind = 'r'
 	KindSemaphore Kind = 's'
 	KindElection  Kind = 'e'
-	KindParty     Kind = 'p' // members of a barrier or latch
+	KindParty     Kind = 'p' // those who wait at a barrier
 )
 
 // Claim is one request for units of a name.

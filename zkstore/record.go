@@ -216,7 +216,7 @@ func (s *Store) WaitChange(ctx context.Context, name string, version int64) (dri
 		}
 		if r.Version != version {
 			if r.found && r.Version == 0 {
-				s.bury(ctx, n, name)
+				s.expire(ctx, n, name)
 			}
 			return r.Record, nil
 		}
@@ -238,8 +238,8 @@ func (s *Store) WaitChange(ctx context.Context, name string, version int64) (dri
 	}
 }
 
-// bury removes a record that has run out. That it fails harms nobody.
-func (s *Store) bury(ctx context.Context, n *session, name string) {
+// expire removes a record that has run out. That it fails harms nobody.
+func (s *Store) expire(ctx context.Context, n *session, name string) {
 	r, _, err := s.record(ctx, n, name, false)
 	if err == nil && r.found && r.Version == 0 {
 		s.write(ctx, n, driver.Record{Name: name}, r)

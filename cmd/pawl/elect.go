@@ -40,9 +40,9 @@ func (a *app) electCommand() *cobra.Command {
 stand, one leads at a time; they come to lead in the order in which they came.
 'pawl leader NAME' tells who leads, and the --value it goes by.
 
-When it can't lead any longer (the store can't be reached, or somebody took the
-name away), COMMAND is ended before another one leads, as 'pawl run' does it,
-and pawl stands again. When COMMAND ends by itself, pawl ends with its status;
+When the store can't be reached for too long, COMMAND is ended before another one
+leads; when somebody takes the name away ('pawl release'), as soon as pawl hears
+of it. Then pawl stands again. When COMMAND ends by itself, pawl ends with its status;
 with --always it stands again, behind the others, also when COMMAND, which was
 there at first, can't be run. It does not when it was told to end by TERM, INT,
 HUP or QUIT, which COMMAND gets too.

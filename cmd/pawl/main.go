@@ -215,7 +215,7 @@ Without --store the locks are kept in a folder of yours on this machine, and
 nothing has to be set up. With --store, or PAWL_STORE, they are kept in:
 
 ` + storeurl.Help + `
-A password belongs into PAWL_STORE, or into a file that PAWL_STORE_PASSWORD_FILE
+Put a password into PAWL_STORE, or into a file that PAWL_STORE_PASSWORD_FILE
 names: other users can see a command's arguments. PAWL_TTL, PAWL_TIMEOUT and
 PAWL_LABEL stand in for the flags of 'pawl run', 'pawl elect', 'pawl barrier' and
 'pawl latch wait' that are not given.

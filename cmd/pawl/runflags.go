@@ -62,11 +62,12 @@ WINCH that pawl receives. It finds in its environment
                pawl that COMMAND calls needs it set anew, or --pass-store here
 
 The lock ends after --ttl unless it is renewed, which pawl does all the time. If
-that fails for too long, or somebody takes the lock away, COMMAND's group gets
-SIGTERM and, --kill-after later, SIGKILL, so that it is gone before anybody else
-can hold the lock. A small second process (pawl-guard) sends SIGKILL to the
-group when pawl itself is killed, or stopped until the lock ends. A job stopped
-with Ctrl-Z can't renew: it is killed when its lock ends, and 'fg' then tells so.
+that fails for too long, COMMAND's group gets SIGTERM and, --kill-after later,
+SIGKILL, so that it is gone before anybody else can hold the lock. It gets them
+too when somebody takes the lock away ('pawl release'), but then the next one
+holds at once. A small second process (pawl-guard) sends SIGKILL to the group
+when pawl itself is killed, or stopped until the lock ends. A job stopped with
+Ctrl-Z can't renew: it is killed when its lock ends, and 'fg' then tells so.
 
 Exit status: that of COMMAND, 128+N if signal N ended it or pawl while it waited.
   64   the call is wrong

@@ -22,7 +22,7 @@ import (
 )
 
 // A server that is killed and started again has lost nothing that it confirmed,
-// and connections that died with it are nobody's problem.
+// and connections that died with it are replaced.
 func TestSQLKilled(t *testing.T) {
 	onSQL(t, func(t *testing.T, e *sqlEngine) {
 		a, b := e.store(t), e.store(t)

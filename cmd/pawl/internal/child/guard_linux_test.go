@@ -7,9 +7,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pawl-go/pawl/internal/await"
 )
@@ -82,6 +85,49 @@ func TestStarterWaits(t *testing.T) {
 	await.That(t, "the starter dies", func() bool { return !alive(pid) })
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("the command ran")
+	}
+}
+
+// A starter that is stopped does not stop who has started it.
+func TestStarterIsStopped(t *testing.T) {
+	t.Parallel()
+	path, err := Find("true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newStarter(Command{path, []string{"true"}, os.Environ()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ws unix.WaitStatus
+	collect := func(options int) {
+		t.Helper()
+		if err := retry(func() error { _, err := unix.Wait4(s.pid, &ws, options, nil); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Kill(s.pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if collect(unix.WUNTRACED); !ws.Stopped() {
+		t.Fatalf("it is not stopped: %#x", ws)
+	}
+	var released atomic.Bool
+	go func() {
+		s.release()
+		released.Store(true)
+	}()
+	defer func() {
+		if !released.Load() {
+			unix.Kill(s.pid, unix.SIGKILL)
+		}
+	}()
+	await.That(t, "it is released", released.Load)
+	if err := unix.Kill(s.pid, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if collect(0); !ws.Exited() || ws.ExitStatus() != 0 {
+		t.Errorf("it has not become the command: %#x", ws)
 	}
 }
 

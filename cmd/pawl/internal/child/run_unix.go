@@ -57,10 +57,12 @@ func Run(c Command, lease Lease, lim Limits, sig *Signals) (Result, error) {
 	s.group = starter.pid
 	s.tellGuard()
 	s.tty.begin(s.group)
-	if err := starter.release(); err != nil {
+	starter.release()
+	r := s.run()
+	if err := starter.failed(); err != nil {
 		return Result{}, err
 	}
-	return s.run()
+	return r, nil
 }
 
 // supervisor is one Run. All of it happens on one goroutine.
@@ -94,7 +96,7 @@ type supervisor struct {
 	key       syscall.Signal // by which the command ended in the foreground
 }
 
-func (s *supervisor) run() (Result, error) {
+func (s *supervisor) run() Result {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	poll := time.Millisecond
@@ -135,7 +137,7 @@ func (s *supervisor) run() (Result, error) {
 	if told, ok := s.sig.ended.(syscall.Signal); ok && s.signaled && s.status == 128+int(told) && s.cause == Itself {
 		r.Told = told
 	}
-	return r, nil
+	return r
 }
 
 // tellGuard tells the guard when the group must be dead, if that has changed.

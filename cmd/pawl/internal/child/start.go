@@ -67,25 +67,20 @@ func socketpair() (ours, theirs int, err error) {
 	return p[0], p[1], nil
 }
 
-// release lets it become the command, and returns an *Error if it can't. It is
-// collected then.
-func (s *starter) release() error {
-	defer unix.Close(s.conn)
+// release lets it become the command. It does not wait for that: whoever stops it now
+// must not stop the supervisor.
+func (s *starter) release() {
 	// Where it is gone already, a signal has ended it: that is the command's end.
 	_, _ = unix.Write(s.conn, []byte{1})
+}
+
+// failed returns an *Error if it ended since it could not become the command.
+func (s *starter) failed() error {
+	defer unix.Close(s.conn)
 	var m [8]byte
-	n := 0
-	_ = retry(func() (err error) {
-		n, err = unix.Read(s.conn, m[:])
-		return err
-	})
-	if n != len(m) { // closed: by the kernel, as it became the command
+	if n, _, _ := unix.Recvfrom(s.conn, m[:], unix.MSG_DONTWAIT); n != len(m) {
 		return nil
 	}
-	_ = retry(func() error {
-		_, err := unix.Wait4(s.pid, nil, 0, nil)
-		return err
-	})
 	return cannotRun(s.name, syscall.Errno(binary.NativeEndian.Uint64(m[:])))
 }
 

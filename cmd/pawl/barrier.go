@@ -84,7 +84,7 @@ func (o *barrierOptions) check(cmd *cobra.Command) error {
 	case (o.show || o.reset) && flags.Changed("timeout"):
 		return usage("--timeout is for waiting, which --show and --reset don't do")
 	case flags.Changed("timeout") && o.timeout <= 0:
-		return usage("%s %v: it must be longer than nothing", called(flags, "timeout"), o.timeout)
+		return usage("%s %v: it must be above 0", called(flags, "timeout"), o.timeout)
 	case o.ttl < driver.MinTTL || o.ttl > driver.MaxTTL:
 		return usage("%s %v: allowed are %v to %v", called(flags, "ttl"), o.ttl, driver.MinTTL, driver.MaxTTL)
 	}

@@ -146,7 +146,7 @@ func (o *latchOptions) check(cmd *cobra.Command, counts bool) error {
 		return usage("--party is empty: a party that counts once has a name")
 	}
 	if t, err := flags.GetDuration("timeout"); err == nil && flags.Changed("timeout") && t <= 0 {
-		return usage("%s %v: it must be longer than nothing", called(flags, "timeout"), t)
+		return usage("%s %v: it must be above 0", called(flags, "timeout"), t)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ Exit status:
 		Args: nameArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("timeout") && o.timeout <= 0 {
-				return usage("--timeout %v: it must be longer than nothing", o.timeout)
+				return usage("--timeout %v: it must be above 0", o.timeout)
 			}
 			return a.leader(cmd.Context(), args[0], o)
 		},

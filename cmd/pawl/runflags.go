@@ -162,7 +162,7 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	}
 	for name, d := range map[string]time.Duration{"timeout": o.timeout, "min-hold": o.minHold, "max-hold": o.limits.MaxHold} {
 		if flags.Changed(name) && d <= 0 {
-			return usage("%s %v: it must be longer than nothing", called(flags, name), d)
+			return usage("%s %v: it must be above 0", called(flags, name), d)
 		}
 	}
 	if o.minHold > driver.MaxTTL {

@@ -394,7 +394,7 @@ func blockedByDead(q *queue.Queue, id string, dead func(string) bool) bool {
 	for i := range q.Claims {
 		c := &q.Claims[i]
 		switch {
-		case c.ID == id:
+		case !passed && c.ID == id:
 			passed = true
 		case c.Lingering:
 		case c.Holding():

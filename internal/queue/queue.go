@@ -126,7 +126,7 @@ func (o *Op) Enter(q *Queue, c *driver.Claim) (driver.State, error) {
 	queued := q.waiting() > 0
 	q.Claims = append(q.Claims, new)
 	o.grant(q)
-	mine := q.Find(c.ID)
+	mine := &q.Claims[len(q.Claims)-1]
 	if !mine.Holding() && !queued {
 		o.want(q)
 	}

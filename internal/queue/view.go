@@ -18,40 +18,37 @@ func Span(us int64) time.Duration { return time.Duration(us) * time.Microsecond 
 // state s. ttl is what the call gave the claim, 0 if it renewed nothing.
 func (q *Queue) Status(id string, s driver.State, now int64, sent time.Time, ttl time.Duration) driver.Status {
 	st := driver.Status{State: s}
-	if s == driver.Waiting || s == driver.Refused {
-		for i := range q.Claims {
-			if c := &q.Claims[i]; c.Holding() && c.ID != id {
-				e := c.Entry(now)
-				if st.Blocker == nil || e.TTL < st.Blocker.TTL {
-					st.Blocker = &e
-				}
+	stands := s == driver.Waiting || s == driver.Refused
+	var mine *Claim
+	ahead, waiting := 0, 0
+	for i := range q.Claims { // once: many may wait
+		switch c := &q.Claims[i]; {
+		case mine == nil && c.ID == id:
+			mine, ahead = c, waiting
+		case !c.Holding():
+			waiting++
+		case stands:
+			e := c.Entry(now)
+			if st.Blocker == nil || e.TTL < st.Blocker.TTL {
+				st.Blocker = &e
 			}
 		}
 	}
-	c := q.Find(id)
-	if c == nil || s == driver.Gone {
+	if mine == nil || s == driver.Gone {
 		return st
 	}
 	if ttl > 0 {
 		st.Deadline = driver.Deadline(sent, ttl)
 	}
-	if c.Holding() {
-		st.Token = c.Token
-		if c.Alone {
+	if mine.Holding() {
+		st.Token, st.Behind = mine.Token, waiting
+		if mine.Alone {
 			st.Spare = Spare
 		}
-		st.Behind = q.waiting()
 		return st
 	}
-	for i := range q.Claims {
-		if q.Claims[i].ID == id {
-			break
-		}
-		if !q.Claims[i].Holding() {
-			st.Ahead++
-		}
-	}
-	if ttl > 0 && st.Ahead < driver.Front {
+	st.Ahead = ahead
+	if ttl > 0 && ahead < driver.Front {
 		st.Recheck = sent.Add(Span(q.obstacle(id)-now) + time.Millisecond)
 	}
 	return st

@@ -12,7 +12,7 @@ import (
 )
 
 // attempt is a request to put a claim on a lease of this store's, which has not
-// been answered. It may be carried out later, and then the claim would live as
+// had a reply. It may be carried out later, and then the claim would live as
 // long as the lease does, which is for others' sake.
 //
 // So each such request compares the revision of the lease's bar, a key on that
@@ -23,7 +23,7 @@ type attempt struct {
 	lease   *lease
 	expires time.Time
 	running int  // requests that are waited for
-	untold  bool // one has ended without an answer
+	untold  bool // one has ended without a reply
 }
 
 // errEnding: the claim's TTL is over, and it is being deleted.
@@ -71,8 +71,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// answered notes that the claim's attempts are over: they were refused, or carried out.
-func (s *Store) answered(id claimID) {
+// settled notes that the claim's attempts are over: they were refused, or carried out.
+func (s *Store) settled(id claimID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.tried, id)
@@ -197,7 +197,7 @@ func (s *Store) cleanUpOne(ctx context.Context, id claimID, a *attempt) error {
 		s.mu.Lock()
 		t := s.claims[id]
 		if t != nil && t.key == m.key && t.create == m.create && m.lease == a.lease.id {
-			t.lease = a.lease // the request that put it there went without an answer
+			t.lease = a.lease // the request that put it there had no reply
 		}
 		known := s.tried[id] != a || t != nil && t.key == m.key
 		s.mu.Unlock()

@@ -75,7 +75,7 @@ func carrying(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, token)
 }
 
-// get answers the token; only one asks for it at a time.
+// get returns the token; only one asks for it at a time.
 func (l *login) get(ctx context.Context, conn *grpc.ClientConn) (string, error) {
 	if token, ok := l.current(); ok {
 		return token, nil

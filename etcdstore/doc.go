@@ -8,7 +8,7 @@
 //	pawl/q/NAME/KIND.../N         a claim, on a lease; KIND is a letter and the limit, as m1
 //	pawl/q/NAME/~                 the limit that SetLimit has put in force
 //	pawl/m/STORE/NAME/KIND.../... mail for a Store value, about one of its claims, on its lease
-//	pawl/b/LEASE                  on a lease, if a request for it went without an answer
+//	pawl/b/LEASE                  on a lease, if a request for it had no reply
 //	pawl/r/NAME                   a record
 //	pawl/epoch                    what tokens count from
 //

@@ -177,7 +177,7 @@ func (s *Store) see(r *pb.RangeResponse) error {
 	return s.outdated(string(r.Kvs[0].Value), true)
 }
 
-// entered notes the claim, and answers its status.
+// entered notes the claim, and returns its status.
 func (e *entering) entered(q *snapshot) driver.Status {
 	m := q.find(e.c.ID)
 	e.s.track(q, m, e.lease, e.from, e.c.TTL)

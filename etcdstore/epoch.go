@@ -28,7 +28,7 @@ func token(base, revision int64) int64 { return (base + revision) << blockBits }
 // spare is how many tokens are left in the block of a token.
 func spare(token int64) int64 { return 1<<blockBits - 1 - token&(1<<blockBits-1) }
 
-// epoch answers the base that new tokens count from.
+// epoch returns the base that new tokens count from.
 func (s *Store) epoch(ctx context.Context) (int64, error) {
 	s.mu.Lock()
 	base := s.base
@@ -103,7 +103,7 @@ func (k keys) since(base int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.Value(k.epoch()), "=", strconv.FormatInt(base, 10))
 }
 
-// lost answers a channel that is closed when the cluster turns out to have lost
+// lost returns a channel that is closed when the cluster turns out to have lost
 // its data.
 func (s *Store) lost() <-chan struct{} {
 	s.mu.Lock()

@@ -12,10 +12,10 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// ErrNotHeld answers Held for a claim that does not hold.
+// ErrNotHeld is what Held returns for a claim that does not hold.
 var ErrNotHeld = errors.New("the claim does not hold")
 
-// Held answers a condition for transactions in the same cluster: it is true as
+// Held returns a condition for transactions in the same cluster: it is true as
 // long as the claim holds, also when the process that asks has been paused since
 // or does not know yet that its lease is lost. This is the strongest fence there
 // is, for data that lives in etcd:
@@ -25,7 +25,7 @@ var ErrNotHeld = errors.New("the claim does not hold")
 //	res, err := client.Txn(ctx).If(held).Then(clientv3.OpPut(key, value)).Commit()
 //	// !res.Succeeded: the lock is not held any more, nothing was written
 //
-// claim is what pawl's Lease.Claim answers, or the id of a claim that nobody has
+// claim is what pawl's Lease.Claim returns, or the id of a claim that nobody has
 // adopted. The condition is
 // about the claim: goroutines of one process that pass a lock on among themselves
 // share one. It may stay true for a while after Unlock if the lock has a MinHold.

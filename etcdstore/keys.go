@@ -66,7 +66,7 @@ func (k keys) record(name string) string { return k.prefix + "/r/" + escaper.Rep
 
 func (k keys) epoch() string { return k.prefix + "/epoch" }
 
-// nameOf answers the name in the key of a queue.
+// nameOf returns the name in the key of a queue.
 func (k keys) nameOf(key string) (name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, k.prefix+"/q/")
 	esc, _, found := strings.Cut(rest, "/")

@@ -21,7 +21,7 @@ type lease struct {
 
 	// Guarded by turn, and by the store's mutex when written.
 	id   clientv3.LeaseID // 0: not granted yet
-	sent time.Time        // when the request was sent that was answered last
+	sent time.Time        // when the request was sent whose reply came last
 
 	// Guarded by the store's mutex alone.
 	gone bool
@@ -54,7 +54,7 @@ func (l *lease) unlock() { <-l.turn }
 // slack is how much older than now a keepalive may be that still does.
 func slack(ttl time.Duration) time.Duration { return ttl / 6 }
 
-// leaseFor answers a lease that lasts for ttl from now, less slack at most, and
+// leaseFor returns a lease that lasts for ttl from now, less slack at most, and
 // from when on ttl counts.
 func (s *Store) leaseFor(ctx context.Context, ttl time.Duration) (*lease, time.Time, error) {
 	for {
@@ -73,7 +73,7 @@ func (s *Store) leaseFor(ctx context.Context, ttl time.Duration) (*lease, time.T
 }
 
 // keep sees to it that the lease lasts for ttl from now, less slack at most, and
-// answers from when on ttl counts. errNoLease: it has ended.
+// returns from when on ttl counts. errNoLease: it has ended.
 func (s *Store) keep(ctx context.Context, l *lease, ttl time.Duration) (time.Time, error) {
 	if err := l.lock(ctx); err != nil {
 		return time.Time{}, err
@@ -157,15 +157,15 @@ func (s *Store) keepAlive(ctx context.Context, l *lease) error {
 	return nil
 }
 
-// errOldLeader: a keepalive was answered by a leader that was one no longer, or may
+// errOldLeader: a keepalive's reply came from a leader that was one no longer, or may
 // have been.
 var errOldLeader = errors.New("there is another leader since")
 
 // stillLed tells whether the cluster is led in that term still, by the word of a
 // majority.
 //
-// Invariant: a keepalive counts only if the leader that has answered it led after
-// that. One that was stopped answers, when it goes on, before it learns that there
+// Invariant: a keepalive counts only if the leader that replied to it led after
+// that. One that was stopped replies, when it goes on, before it learns that there
 // is another, who ends the lease at its own time. A member names the term of what
 // it has applied, and a read that a majority has confirmed comes after the first
 // entry of the term in force.

@@ -49,7 +49,7 @@ func (s *Store) leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 		}
 		was, done, err := s.remove(ctx, q, r)
 		if done && err == nil {
-			s.answered(idOf(&r))
+			s.settled(idOf(&r))
 		}
 		if done || err != nil {
 			return was, err

@@ -27,7 +27,7 @@ const round = 100
 // have done to this store's claims (see mail.go), and whether the queues are as they
 // were of claims that wait, and of the others in turn, up to a hundred, so that what
 // was deleted by hand is found, too. Those that are not, or are not known here, are
-// read then. Of the rest is answered what was read last.
+// read then. For the rest it returns what was read last.
 //
 // The claims that hold are a round of their own: they do not wait for what it takes
 // to tell those that wait where they stand.
@@ -79,12 +79,12 @@ type renewing struct {
 	index int
 	known bool
 	tracked
-	untold bool // a request for it is without an answer
+	untold bool // a request for it is without a reply
 }
 
 func (r *renewing) claimID() claimID { return idOf(&r.Ref) }
 
-func (r *renewal) answer(ref *renewing, st driver.Status, err error) {
+func (r *renewal) tell(ref *renewing, st driver.Status, err error) {
 	r.report(ref.index, st, r.s.failed(r.call, err))
 }
 
@@ -113,7 +113,7 @@ func (r *renewal) run() {
 		wg.Go(func() {
 			if err := r.s.bury(r, over); err != nil {
 				for i := range late.refs {
-					late.answer(&late.refs[i], driver.Status{}, err)
+					late.tell(&late.refs[i], driver.Status{}, err)
 				}
 				return
 			}
@@ -181,7 +181,7 @@ func (r *renewal) finish(ref *renewing, err error) {
 	if err == nil {
 		st, err = r.renew(ref)
 	}
-	r.answer(ref, st, err)
+	r.tell(ref, st, err)
 	if err == nil && st.State == driver.Gone && ref.known {
 		r.over = append(r.over, r.s.keys.discard(r.s.keys.mail(r.s.id, ref.key), r.mail))
 	}
@@ -395,7 +395,7 @@ func (r *renewal) readQueues(names []string) (queues map[string]*snapshot, bad m
 	return queues, bad, nil
 }
 
-// renew answers for one claim after leases were kept and queues were read.
+// renew reports on one claim after leases were kept and queues were read.
 func (r *renewal) renew(ref *renewing) (st driver.Status, err error) {
 	s, q := r.s, r.queues[ref.Name]
 	if ref.known {
@@ -446,7 +446,7 @@ func (r *renewal) renew(ref *renewing) (st driver.Status, err error) {
 	}
 }
 
-// from answers from when on a ttl counts that was asked for at sent, of a claim
+// from returns from when on a ttl counts that was asked for at sent, of a claim
 // on a lease.
 func (s *Store) from(l *lease, sent time.Time, ttl time.Duration) time.Time {
 	s.mu.Lock()

@@ -14,7 +14,7 @@ import (
 const chunk = 50
 
 // settle writes the grants that do not follow from the order of arrival: whoever
-// reads a queue in which some are due does. It answers the queue then.
+// reads a queue in which some are due does. It returns the queue then.
 //
 // They are written only if nothing has been put under the name since the snapshot,
 // so no claim has come meanwhile that holds by its revision; and their tokens are
@@ -98,7 +98,7 @@ func (w *writing) put(m *member, c claim) {
 	w.puts = append(w.puts, m.put(c))
 }
 
-// commit writes, unless something has come between, and answers the queue then.
+// commit writes, unless something has come between, and returns the queue then.
 func (w *writing) commit(ctx context.Context) (*snapshot, error) {
 	q, _, err := w.try(ctx)
 	return q, err

@@ -221,7 +221,7 @@ func (q *snapshot) fits(c *driver.Claim) bool {
 	return q.used()+c.Units <= q.limit && (c.Overtake || blocking == 0)
 }
 
-// status is what a call answers for a claim, but for its deadline.
+// status is what a call returns for a claim, but for its deadline.
 func (q *snapshot) status(id string, state driver.State, now time.Time) driver.Status {
 	st := driver.Status{State: state}
 	if state == driver.Gone {

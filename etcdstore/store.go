@@ -52,7 +52,7 @@ type claimID struct{ name, id, mark string }
 func idOf(r *driver.Ref) claimID { return claimID{r.Name, r.ID, r.Mark} }
 
 // New makes a store on a client, which stays the caller's: closing the store
-// does not close it. It does no I/O: a cluster that does not answer shows with
+// does not close it. It does no I/O: a cluster that does not reply shows with
 // the first call. o may be nil.
 //
 // The client's settings decide how soon a dead connection is noticed
@@ -121,7 +121,7 @@ type call struct {
 	what            string
 }
 
-// begin answers the call to work with, or why nothing is to be done any more.
+// begin returns the call to work with, or why nothing is to be done any more.
 func (s *Store) begin(ctx context.Context, what string) (*call, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("etcd: %s: %w", what, err)

@@ -126,7 +126,7 @@ func (s *Store) forget(id claimID) {
 	delete(s.claims, id)
 }
 
-// known answers a copy of what is known about a claim.
+// known returns a copy of what is known about a claim.
 func (s *Store) known(id claimID) (tracked, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

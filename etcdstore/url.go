@@ -23,7 +23,7 @@ import (
 )
 
 // Open makes a store on the cluster that a URL names, with a client of its own.
-// It does no network I/O: a cluster that does not answer shows with the first
+// It does no network I/O: a cluster that does not reply shows with the first
 // call.
 //
 //	etcd://[user:password@]host[:port][,host[:port]...][/prefix]     port 2379, prefix "pawl"
@@ -44,7 +44,7 @@ func Open(rawURL string, o *Options) (*Store, error) {
 		Endpoints: t.endpoints, TLS: t.tls,
 		DialTimeout: 5 * time.Second, DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		MaxUnaryRetries: 8, DialOptions: slices.Clone(dialOptions),
-		Logger: zap.NewNop(), // errors are answered, not logged
+		Logger: zap.NewNop(), // errors are returned, not logged
 	}
 	if t.user != "" {
 		config.DialOptions = append(config.DialOptions, newLogin(t.user, t.password).options()...)

@@ -36,7 +36,7 @@ type lookout struct {
 	need       int64            // of those units must go
 }
 
-// lookout answers what a waiting claim watches for; nil if it does not wait.
+// lookout returns what a waiting claim watches for; nil if it does not wait.
 func (s *Store) lookout(q *snapshot, m *member) *lookout {
 	if m.state != driver.Waiting {
 		return nil
@@ -129,7 +129,7 @@ func (q *snapshot) after(m *member) int {
 	return len(q.members) - 1 - slices.IndexFunc(q.members, func(o member) bool { return o.ID == m.ID })
 }
 
-// clone answers one that can be used up.
+// clone returns one that can be used up.
 func (o *lookout) clone() *lookout {
 	if o == nil {
 		return nil
@@ -250,9 +250,9 @@ func (s *Store) stands(ctx context.Context, o *lookout) (bool, error) {
 	return true, nil
 }
 
-// first answers Holding if the claim is a mutex's, and the first of those that
+// first returns Holding if the claim is a mutex's, and the first of those that
 // are there: one behind that held would have marked it as overtaken. Else, also
-// where it takes more to tell, it answers nothing. It reads one claim, however
+// where it takes more to tell, it returns nothing. It reads one claim, however
 // many wait.
 func (s *Store) first(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
 	t, ok := s.known(idOf(&r))
@@ -362,10 +362,10 @@ func (s *Store) watch(ctx context.Context, key string, prefix bool, done func(*w
 	}
 }
 
-// watching answers the context of a watch, and the number of its stream. Watches
+// watching returns the context of a watch, and the number of its stream. Watches
 // share a stream if their contexts carry the same for the server, and a caller's
 // may carry anything, so it is the store's; but it ends with the caller's, for
-// Watch itself does not return while nobody answers.
+// Watch itself does not return while nobody replies.
 func (s *Store) watching(ctx context.Context) (wctx context.Context, stream int64, end context.CancelFunc) {
 	stream = s.stream.Load()
 	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
@@ -373,7 +373,7 @@ func (s *Store) watching(ctx context.Context) (wctx context.Context, stream int6
 	return metadata.AppendToOutgoingContext(wctx, "pawl-stream", strconv.FormatInt(stream, 10)), stream, func() { stop(); cancel() }
 }
 
-// refused answers the error of a watch if it lasts. A stream keeps the token that
+// refused returns the error of a watch if it lasts. A stream keeps the token that
 // it began with, and the server looks at that with each new watch: so where it is
 // not let in, that may be over with a new stream.
 func (s *Store) refused(stream int64, err error) error {

@@ -51,7 +51,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 	return st, nil
 }
 
-// notEntered answers why claims were not entered, as far as is known.
+// notEntered returns why claims were not entered, as far as is known.
 func (s *Store) notEntered(err error, what string, cs ...driver.Claim) error {
 	if l, ok := err.(*driver.LimitError); ok {
 		return l
@@ -121,7 +121,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	return s.look(ctx, r)
 }
 
-// look answers the status of a claim without renewing it.
+// look returns the status of a claim without renewing it.
 func (s *Store) look(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	reply, err := s.run(ctx, renewScript, s.keys(r.Name), []string{"-", r.ID, "0", "0", markArg(r.Mark)})
 	var st driver.Status
@@ -203,7 +203,7 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, part []int, report f
 			var line string
 			line, reply, _ = strings.Cut(reply, "\n")
 			if line == "" {
-				e = errReply(fmt.Sprintf("%d answers for %d claims", k, len(part)))
+				e = errReply(fmt.Sprintf("%d replies for %d claims", k, len(part)))
 			} else {
 				st, e = parseRenewed(line, sent, rs[i].TTL)
 			}

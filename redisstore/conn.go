@@ -11,7 +11,7 @@ import (
 // once, and end when their context does, whatever the server does (a second of
 // grace after a cancellation, not after a deadline).
 //
-// A reply that is an error is answered as a [*ServerError]; every other error
+// A reply that is an error is returned as a [*ServerError]; every other error
 // is taken for a fault of the connection, after which the outcome is unknown. A
 // server that is one of a cluster is refused with a [*ClusterError], unless
 // Cluster says that the adapter can do with one.
@@ -28,7 +28,7 @@ type Conn interface {
 	Subscribe(ctx context.Context, channel string, up func(), message func(text string)) error
 
 	// Scan calls key for every key that matches the glob-style pattern, some
-	// perhaps twice, until key answers false.
+	// perhaps twice, until key returns false.
 	Scan(ctx context.Context, match string, key func(string) bool) error
 
 	// Cluster reports whether keys live on several servers, so that a script

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// doubts are the claims of which a request to enter had no answer: it may
+// doubts are the claims of which a request to enter had no reply: it may
 // arrive late, even after the claim has left. Leaving then takes care of that.
 type doubts struct {
 	mu    sync.Mutex

@@ -18,12 +18,12 @@ type ServerError struct {
 
 func (e *ServerError) Error() string {
 	if e.Addr == "" {
-		return "server answered: " + e.Text
+		return "server replied: " + e.Text
 	}
-	return e.Addr + " answered: " + e.Text
+	return e.Addr + " replied: " + e.Text
 }
 
-// Unwrap answers the client's own error.
+// Unwrap returns the client's own error.
 func (e *ServerError) Unwrap() error { return e.Err }
 
 // ClusterError says that a server is one of a cluster: others have a part of the
@@ -40,12 +40,12 @@ func (e *ClusterError) Error() string {
 		text = e.Addr + strings.TrimPrefix(text, "the server")
 	}
 	if reply, ok := errors.AsType[*ServerError](e.Err); ok {
-		text += ": it answered " + reply.Text
+		text += ": it replied " + reply.Text
 	}
 	return text
 }
 
-// Unwrap answers [driver.ErrUnsupported], and Err if there is one.
+// Unwrap returns [driver.ErrUnsupported], and Err if there is one.
 func (e *ClusterError) Unwrap() []error {
 	if e.Err == nil {
 		return []error{driver.ErrUnsupported}
@@ -85,7 +85,7 @@ func begins(text, words string) bool {
 // nameError is an error that concerns one name, from inside a script.
 func nameError(text string) error { return classify(&ServerError{Text: text}) }
 
-// clustered tells whether only a server of a cluster answers that.
+// clustered tells whether only a server of a cluster replies that.
 func (e *ServerError) clustered() bool {
 	switch code, _, _ := strings.Cut(e.Text, " "); code {
 	case "MOVED", "ASK", "CROSSSLOT":

@@ -290,7 +290,7 @@ func (b *mailbox) known(id string) bool {
 	return ok
 }
 
-// renewed is told what a renewal answered.
+// renewed is told the outcome of a renewal.
 func (b *mailbox) renewed(id string, s driver.State, ttl time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -318,7 +318,7 @@ func (b *mailbox) drop(id string) {
 	delete(b.claims, id)
 }
 
-// wait answers the grant of the claim, or Waiting when there may be other news.
+// wait returns the grant of the claim, or Waiting when there may be other news.
 func (b *mailbox) wait(ctx context.Context, id string) (driver.Status, error) {
 	b.mu.Lock()
 	e, ok := b.claims[id]

@@ -55,7 +55,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// Those that a server of a cluster answers, and only such a one.
+// Those that a server of a cluster replies, and only such a one.
 func TestClassifyCluster(t *testing.T) {
 	for text, clustered := range map[string]bool{
 		"MOVED 7365 10.0.0.2:7000":                                          true,

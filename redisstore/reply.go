@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
-// errReply: the server answered what no script of this package does.
+// errReply: the server replied what no script of this package does.
 type errReply string
 
 func (e errReply) Error() string { return fmt.Sprintf("reply %.100q is not understood", string(e)) }
@@ -123,7 +123,7 @@ func parseAllEntered(reply string, sent time.Time, cs []driver.Claim) ([]driver.
 	}
 	lines := strings.Split(reply, "\n")
 	if len(lines) != len(cs) {
-		return nil, errReply(fmt.Sprintf("%d answers for %d claims", len(lines), len(cs)))
+		return nil, errReply(fmt.Sprintf("%d replies for %d claims", len(lines), len(cs)))
 	}
 	sts := make([]driver.Status, len(cs))
 	for i, line := range lines {

@@ -63,7 +63,7 @@ type Store struct {
 }
 
 // New makes a store on conn, and owns it from now on. It does no I/O: a server
-// that does not answer shows with the first call.
+// that does not reply shows with the first call.
 func New(conn Conn, o *Options) (*Store, error) {
 	s := &Store{conn: conn, prefix: "pawl"}
 	if o != nil && o.Prefix != "" {
@@ -89,7 +89,7 @@ func New(conn Conn, o *Options) (*Store, error) {
 // Close implements driver.Store. Claims stay until they run out.
 func (s *Store) Close() error { return s.close() }
 
-// alive answers why nothing is to be done any more.
+// alive returns why nothing is to be done any more.
 func (s *Store) alive(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -229,7 +229,7 @@ func TestRedisStopped(t *testing.T) {
 						start := time.Now()
 						err := call(ctx)
 						// One that shares a connection with one that gave up may end earlier.
-						early := err != nil && strings.Contains(err.Error(), "did not answer in time")
+						early := err != nil && strings.Contains(err.Error(), "did not reply in time")
 						if d := time.Since(start); d > time.Minute || !early && !errors.Is(err, end) {
 							t.Errorf("%s, %s: after %v: %v; want %v after 300 ms", what, name, d, err, end)
 						}

@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
-// body answers the queue as it is stored; Last has a column of its own.
+// body returns the queue as it is stored; Last has a column of its own.
 func body(q *queue.Queue) (string, error) {
 	if !q.InUse() {
 		return "", nil
@@ -22,7 +22,7 @@ func body(q *queue.Queue) (string, error) {
 	return string(text), err
 }
 
-// queue answers the queue that is stored in the row.
+// queue returns the queue that is stored in the row.
 func (r *Row) queue() (*queue.Queue, error) {
 	q := new(queue.Queue)
 	if r.Body != "" {
@@ -149,7 +149,7 @@ func (w *work) save(old *Row, f rule) (done bool, signals []signal, err error) {
 	return done, signals, err
 }
 
-// signals turns what the operation signalled into notes, and answers what is to
+// signals turns what the operation signalled into notes, and returns what is to
 // be told here once the change is saved.
 func (ch *Change) signals(s *Store, q *queue.Queue, o *queue.Op) (all []signal) {
 	for _, sig := range o.Signals {

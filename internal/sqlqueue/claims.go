@@ -22,7 +22,7 @@ func (s *Store) note(id, mark, name string, ttl time.Duration, st *driver.Status
 	}
 }
 
-// aloneIn answers what leaving needs to know of a claim that holds alone.
+// aloneIn returns what leaving needs to know of a claim that holds alone.
 func aloneIn(q *queue.Queue, c *queue.Claim, row *Row) *soleness {
 	if c == nil || !c.Holding() || c.Lingering || len(q.Claims) != 1 || q.Declared != 0 {
 		return nil
@@ -91,7 +91,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	}
 }
 
-// see answers the status of a claim without renewing it.
+// see returns the status of a claim without renewing it.
 func (s *Store) see(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	var out outcome
 	err := s.together(ctx, s.entering(r.Name), r.Name, &request{rule: func(q *queue.Queue, o *queue.Op, row *Row) (bool, error) {
@@ -146,7 +146,7 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 		return was != driver.Gone, nil
 	}
 	passed := false
-	// A repetition would find the claim gone, which is another answer.
+	// A repetition would find the claim gone, which is another reply.
 	err := s.together(ctx, s.leaving(r.Name), r.Name, &request{rule: rule, once: true}, func(w *work) (err error) {
 		if passed, err = w.leave(&r); err == nil && !passed {
 			err = w.change(r.Name, nil, rule)

@@ -102,7 +102,7 @@ type Dialect interface {
 	Engine() string
 
 	// Enter writes e.Body into the row, if it is empty or not there, with Since
-	// the time and Asked 0, and answers Last, which is the token; else 0, and the
+	// the time and Asked 0, and returns Last, which is the token; else 0, and the
 	// row if that came along. With known it may count on the row to be there.
 	Enter(ctx context.Context, db *sql.DB, e *Entrance, known bool) (token int64, old *Row, err error)
 	// Most is how many bytes a Body may have when another claim has come to it: so
@@ -143,7 +143,7 @@ type Dialect interface {
 	// LoadValue reads the record, without its Data if it has version known.
 	LoadValue(ctx context.Context, db *sql.DB, name string, known int64) (Value, error)
 	// SwapValue writes the record if it has version was, 0: if there is none, and
-	// answers its new version; else 0. ttl is in microseconds, 0: for ever.
+	// returns its new version; else 0. ttl is in microseconds, 0: for ever.
 	// Channel is told the name.
 	SwapValue(ctx context.Context, db *sql.DB, name string, was int64, data []byte, ttl int64, channel string) (int64, error)
 
@@ -163,7 +163,7 @@ type Dialect interface {
 	// RemoveValues removes the records that still have their versions.
 	RemoveValues(ctx context.Context, db *sql.DB, records []Seen) error
 
-	// Version answers the version of the tables, or ErrUnfinished.
+	// Version returns the version of the tables, or ErrUnfinished.
 	Version(ctx context.Context, db *sql.DB) (int64, error)
 	// Create creates the tables that are not there.
 	Create(ctx context.Context, db *sql.DB) error

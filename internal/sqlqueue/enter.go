@@ -18,7 +18,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 	if err != nil {
 		return driver.Status{}, s.failed("enter", c.Name, err)
 	}
-	if !c.Try { // somebody may tell of it before the answer is there
+	if !c.Try { // somebody may tell of it before the reply is there
 		s.own.expect(c.ID, c.Name, c.TTL)
 	}
 	var out outcome
@@ -141,7 +141,7 @@ func (w *work) enterByOne(c *driver.Claim, e *Entrance) (in entered, err error) 
 	return in, err
 }
 
-// joined answers the status of a claim that stands in the queue by now.
+// joined returns the status of a claim that stands in the queue by now.
 func (w *work) joined(c *driver.Claim, row *Row, sent time.Time) (st driver.Status, err error) {
 	s := w.s
 	if row == nil {

@@ -55,7 +55,7 @@ func (f *familiar) saw(name string, g guess) {
 	f.young[name] = sight{g, time.Now()}
 }
 
-// likeness answers what a queue is like beside the claim id.
+// likeness returns what a queue is like beside the claim id.
 func likeness(q *queue.Queue, id string) guess {
 	switch {
 	case q.Declared != 0:

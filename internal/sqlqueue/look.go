@@ -26,7 +26,7 @@ type target struct {
 	row Seen
 }
 
-// due answers the claims to look for now, and when to look next, or zero for
+// due returns the claims to look for now, and when to look next, or zero for
 // never: those that wait and that nobody tells, and with held those that hold.
 //
 // A waiting claim looks again after a quarter of the time that its queue has
@@ -132,7 +132,7 @@ func (g *registry) hold(id string, e *own) {
 	g.young[id] = e
 }
 
-// found applies what a row says of a claim, and answers what is to be noticed.
+// found applies what a row says of a claim, and returns what is to be noticed.
 func (g *registry) found(id string, row *Row, q *queue.Queue) (n driver.Notice, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

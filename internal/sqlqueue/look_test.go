@@ -140,7 +140,7 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// A message may be faster than the answer that says that the claim waits, and
+// A message may be faster than the reply that says that the claim waits, and
 // what was known of an earlier claim of that id is void.
 func TestGrantBeforeTheAnswer(t *testing.T) {
 	var g registry
@@ -167,7 +167,7 @@ func TestGrantBeforeTheAnswer(t *testing.T) {
 }
 
 // What tells of a grant may come so late that the claim has run out since, and
-// was entered again after an answer that was lost: the row in which it waits
+// was entered again after a reply that was lost: the row in which it waits
 // knows that token already.
 func TestOldGrant(t *testing.T) {
 	const last = 5
@@ -181,9 +181,9 @@ func TestOldGrant(t *testing.T) {
 		}}
 	}
 	for name, tell := range map[string]func(*registry, driver.Status){
-		"before the answer": func(g *registry, st driver.Status) { g.granted("w", st); enter(g) },
-		"after the answer":  func(g *registry, st driver.Status) { enter(g); g.granted("w", st) },
-		"in a row":          func(g *registry, st driver.Status) { enter(g); r, q := row(st.Token); g.found("w", r, q) },
+		"before the reply": func(g *registry, st driver.Status) { g.granted("w", st); enter(g) },
+		"after the reply":  func(g *registry, st driver.Status) { enter(g); g.granted("w", st) },
+		"in a row":         func(g *registry, st driver.Status) { enter(g); r, q := row(st.Token); g.found("w", r, q) },
 	} {
 		var g registry
 		g.expect("w", "n", time.Minute)
@@ -200,7 +200,7 @@ func TestOldGrant(t *testing.T) {
 	}
 }
 
-// What happens between the answer to Enter and Wait, or between two Waits, is
+// What happens between the reply to Enter and Wait, or between two Waits, is
 // not lost, though nobody waits at that moment.
 func TestNewsBeforeWait(t *testing.T) {
 	for name, happen := range map[string]func(*registry){
@@ -209,9 +209,9 @@ func TestNewsBeforeWait(t *testing.T) {
 	} {
 		var g registry
 		g.expect("w", "n", time.Minute)
-		happen(&g) // the claim is in the row, and the answer on its way
+		happen(&g) // the claim is in the row, and the reply on its way
 		g.put("w", "", "n", time.Minute, &driver.Status{State: driver.Waiting}, &Row{Name: "n", Stamp: 1}, all{}, nil, true)
-		for _, when := range []string{"before the answer", "before Wait"} {
+		for _, when := range []string{"before the reply", "before Wait"} {
 			if _, news := g.take("w"); news != nil {
 				t.Errorf("%s, %s: it waits without having looked", name, when)
 			}
@@ -223,7 +223,7 @@ func TestNewsBeforeWait(t *testing.T) {
 	}
 }
 
-// changed is a dialect that answers nothing to Changed.
+// changed is a dialect that returns nothing from Changed.
 type changed struct {
 	Dialect
 	seen []Seen
@@ -317,7 +317,7 @@ func (d *deadLook) Changed(ctx context.Context, db *sql.DB, seen []Seen) ([]Row,
 	return d.table.Changed(ctx, db, seen)
 }
 
-// Who is to be told by looking is told though a look was never answered.
+// Who is to be told by looking is told though a look never had a reply.
 func TestLookerOnDeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab, s := newTable(t)

@@ -16,7 +16,7 @@ func holding(g *registry, n int, pushed bool) {
 	}
 }
 
-// watch looks as post.look does, for that long, and answers when it has looked.
+// watch looks as post.look does, for that long, and returns when it has looked.
 func (g *registry) watch(push bool, span time.Duration, look func([]target)) (at []time.Duration) {
 	start := time.Now()
 	for time.Since(start) < span {

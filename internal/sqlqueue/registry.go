@@ -30,7 +30,7 @@ type own struct {
 	grant *driver.Status // once it is known
 	// floor: it waited in a row whose last token this was. What tells of a grant
 	// with no later one speaks of an earlier claim of that id: one whose entering
-	// was answered with an error, and that ran out before it was entered again.
+	// had an error for a reply, and that ran out before it was entered again.
 	floor  int64
 	news   chan struct{} // closed on news; nil while nobody waits for any
 	rung   bool          // there was news since it was looked for
@@ -58,7 +58,7 @@ const (
 	pacesMost = 1024
 )
 
-// get answers the claim, which is there from now on; the lock is held.
+// get returns the claim, which is there from now on; the lock is held.
 func (g *registry) get(id, name string, ttl time.Duration) *own {
 	now := time.Now()
 	e := g.claims[id]
@@ -84,7 +84,7 @@ func (g *registry) get(id, name string, ttl time.Duration) *own {
 	return e
 }
 
-// expect makes room for news of a claim that may be told of before the answer to
+// expect makes room for news of a claim that may be told of before the reply to
 // Enter is there. What is known of an earlier one of that id is void.
 func (g *registry) expect(id, name string, ttl time.Duration) {
 	g.mu.Lock()
@@ -323,7 +323,7 @@ func (g *registry) doubtAll() {
 	}
 }
 
-// take answers the grant of a claim, once, if it was told; else, of one that
+// take returns the grant of a claim, once, if it was told; else, of one that
 // waits and needs not be looked for, a channel that is closed on news.
 func (g *registry) take(id string) (*driver.Status, <-chan struct{}) {
 	g.mu.Lock()
@@ -350,7 +350,7 @@ func (g *registry) take(id string) (*driver.Status, <-chan struct{}) {
 	return nil, e.news
 }
 
-// taken answers the grant of a claim, once, if it was told; if not, it is looked
+// taken returns the grant of a claim, once, if it was told; if not, it is looked
 // for.
 func (g *registry) taken(id string) *driver.Status {
 	g.mu.Lock()

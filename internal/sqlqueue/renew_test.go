@@ -43,7 +43,7 @@ func TestRenewalTellsOfAWish(t *testing.T) {
 }
 
 // A claim that holds, as its owner knows, is not taken for one that waits since the
-// answer to a renewal from before is noted late.
+// reply to a renewal from before is noted late.
 func TestRenewalFromBeforeGrant(t *testing.T) {
 	var g registry
 	row, st := &Row{Name: "n", Stamp: 1, Last: 5}, driver.Status{State: driver.Waiting}

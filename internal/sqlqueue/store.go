@@ -104,7 +104,7 @@ func (t *tracker) stop() {
 	t.group.Wait()
 }
 
-// alive answers why nothing is to be done any more.
+// alive returns why nothing is to be done any more.
 func (s *Store) alive(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -124,11 +124,11 @@ type work struct {
 	bare   bool // do without the tables
 	route  route
 	tries  int                   // at most, of what the database undid; 0: attempts
-	after  func(context.Context) // to be done when the caller has its answer
+	after  func(context.Context) // to be done when the caller has its reply
 }
 
 // call runs f. No further statement is sent once the caller's
-// context has ended, but one that is under way has a moment to be answered: most
+// context has ended, but one that is under way has a moment for its reply: most
 // drivers break it off by closing the connection, and then nobody knows whether
 // it was carried out, or still will be.
 func call[T any](ctx context.Context, s *Store, p route, f func(*work) (T, error)) (v T, err error) {
@@ -188,7 +188,7 @@ func (w *work) run(f func() error) error {
 	}
 }
 
-// alive answers why no further statement is to be sent.
+// alive returns why no further statement is to be sent.
 func (w *work) alive() error { return w.s.alive(w.caller) }
 
 // prepare sees to the tables, again each minute: they may have been made newer by
@@ -274,7 +274,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// newStamp answers a number that no row has had: 62 random bits.
+// newStamp returns a number that no row has had: 62 random bits.
 func newStamp() int64 { return rand.Int64()>>1 + 1 }
 
 var _ driver.Store = (*Store)(nil)

@@ -12,7 +12,7 @@ const (
 )
 
 // sweeper removes rows that nobody needs, a few at a time, when the caller of
-// the operation that is to do it has its answer: rows leave the tables no more
+// the operation that is to do it has its reply: rows leave the tables no more
 // slowly than they come, however many programs there are and however short
 // they live. It looks at rows in order of their names, so it needs no index
 // that every operation would have to keep up to date.

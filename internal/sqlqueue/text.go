@@ -72,7 +72,7 @@ func (e *Entrance) behind(c *driver.Claim) error {
 	return err
 }
 
-// alone answers the body of a queue with that claim, as queue.Op.Enter makes it.
+// alone returns the body of a queue with that claim, as queue.Op.Enter makes it.
 func (e *Entrance) alone(c *driver.Claim, all bool, expires int64) (string, error) {
 	return body(&queue.Queue{Kind: c.Kind, Limit: c.Limit, Claims: []queue.Claim{{
 		ID: c.ID, Session: e.Session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake, Alone: all, Expires: expires,

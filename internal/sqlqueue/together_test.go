@@ -57,7 +57,7 @@ func (tab *table) statement(ctx context.Context, st, name string) {
 	}
 }
 
-// hold has the statements for a name wait from now on, and answers a channel on
+// hold has the statements for a name wait from now on, and returns a channel on
 // which each is told, and what lets them go on.
 func (tab *table) hold(name string) (held <-chan string, release func()) {
 	tab.mu.Lock()
@@ -579,7 +579,7 @@ func TestGivesUpTakenAlong(t *testing.T) {
 	})
 }
 
-// A look that is not answered keeps the others of its name only for a while, and is
+// A look that gets no reply keeps the others of its name only for a while, and is
 // made again.
 func TestLookOnDeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

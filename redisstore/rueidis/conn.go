@@ -61,7 +61,7 @@ func (c *conn) proven() bool {
 // and read by its own goroutine, which is the fastest way; the client takes it
 // only for a context with a deadline, which becomes that of the connection, and
 // then does not see that the context was cancelled. So a call that is under way
-// when a proven server stops to answer may end that much late, but no other is.
+// when a proven server stops replying may end that much late, but no other is.
 // The bound is not less because a server on a busy machine may take seconds.
 type bounded struct {
 	context.Context
@@ -70,7 +70,7 @@ type bounded struct {
 
 const bound = 4 * time.Second
 
-var errNoAnswer = errors.New("the server did not answer in time")
+var errNoReply = errors.New("the server did not reply in time")
 
 func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
 
@@ -92,7 +92,7 @@ func (c *conn) Script(ctx context.Context, s *redisstore.Script, keys, args []st
 
 // checkAlone refuses a server that is one of a cluster, before anything is
 // written there. It asks by HELLO, which the client itself needs the right to,
-// until there was an answer.
+// until there was a reply.
 func (c *conn) checkAlone(ctx context.Context) error {
 	if c.alone.Load() {
 		return nil
@@ -136,7 +136,7 @@ func ending(ctx context.Context, err error) error {
 	case ok && !time.Now().Before(own): // ctx's own timer is late
 		return context.DeadlineExceeded
 	default:
-		return errNoAnswer
+		return errNoReply
 	}
 }
 
@@ -365,7 +365,7 @@ type target struct {
 	db   string // "/3", or "" for the first one
 }
 
-// addr answers where the server is, "" if that is not known.
+// addr returns where the server is, "" if that is not known.
 func (c *conn) addr() string {
 	if c.opened != nil {
 		return c.opened.addr

@@ -26,7 +26,7 @@ import (
 // where the server turns out to be part of one. Its settings decide how
 // soon a dead connection is noticed (Dialer.KeepAlive, ConnWriteTimeout). Calls
 // end with their context all the same; one that is cancelled in the moment in
-// which the server stops to answer, up to four seconds later. If a server becomes a
+// which the server stops replying, up to four seconds later. If a server becomes a
 // replica while the client is connected, the client's way to the new primary is
 // its own affair (Sentinel); see Open for the other case.
 func New(client rueidis.Client, o *redisstore.Options) (*redisstore.Store, error) {
@@ -47,7 +47,7 @@ func NewConn(client rueidis.Client) (redisstore.Conn, error) {
 }
 
 // Open makes a store on the server that a URL names, with a client of its own.
-// It does no I/O: a server that does not answer, or is part of a cluster, shows
+// It does no I/O: a server that does not reply, or is part of a cluster, shows
 // with the first call. If the server turns out to be a replica, the client connects
 // anew, for its name may lead to the new primary by then.
 //

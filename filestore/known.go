@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 	"time"
@@ -44,6 +45,14 @@ func (k *known) forget() { k.paper, k.read, k.sure = paper{}, time.Time{}, false
 // update reads a file's text, which k may keep. What k knows after it depends on
 // raw alone, and is nothing if there is an error.
 func (k *known) update(raw []byte) error {
+	if k.grown(raw) {
+		copy(k.raw, raw[:headSize])
+		k.spare.raw = raw
+		if k.follow(raw[len(k.raw):]) {
+			return nil
+		}
+		k.spare.raw = nil // read from its beginning, for the number of the line
+	}
 	old := k.paper
 	k.paper = paper{raw: raw, lines: k.spare.lines[:0], from: k.spare.from[:0]}
 	k.queue.Claims = k.spare.claims[:0]
@@ -56,14 +65,16 @@ func (k *known) update(raw []byte) error {
 	return nil
 }
 
-// follow reads what was appended to the file that k knows, and reports whether
-// that was enough.
-func (k *known) follow(sh *shard, file string) bool {
-	tail, ok := sh.dir.Tail(file, k.raw, headSize, len(lastLine), k.spare.tail)
-	if !ok {
-		return false
-	}
-	k.spare.tail = tail
+// grown reports whether raw begins as p, but for the serial.
+func (p *paper) grown(raw []byte) bool {
+	n := len(p.raw)
+	return n > 0 && len(raw) >= n && bytes.Equal(raw[:serialAt], p.raw[:serialAt]) &&
+		bytes.Equal(raw[serialAt+width:n], p.raw[serialAt+width:])
+}
+
+// follow reads what was appended to the file that k knows. It reports whether it
+// could; else k knows nothing.
+func (k *known) follow(tail []byte) bool {
 	size := len(k.raw)
 	k.raw = append(k.raw, tail...)
 	r := reading{p: &k.paper, text: text{rest: k.raw[size:]}}
@@ -79,8 +90,12 @@ func (k *known) follow(sh *shard, file string) bool {
 // the file locked, what was read is certain (see SERIAL).
 func (k *known) load(sh *shard, file, name string, locked bool) error {
 	k.read = time.Now()
-	if k.sure && k.raw != nil && k.follow(sh, file) {
-		return nil
+	if k.sure && k.raw != nil {
+		tail, ok := sh.dir.Tail(file, k.raw, headSize, len(lastLine), k.spare.tail)
+		if ok && k.follow(tail) {
+			k.spare.tail = tail
+			return nil
+		}
 	}
 	k.sure = locked
 	raw, err := sh.dir.Read(file, k.spare.raw)

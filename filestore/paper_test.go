@@ -110,7 +110,7 @@ func TestChangesOfAFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		alike(t, k, raw)
-		if err := follows.load(sh, file, name, true); err != nil {
+		if err := follows.load(sh, file, name, rnd.IntN(2) == 0); err != nil {
 			t.Fatal(err)
 		}
 		alike(t, &follows, raw)

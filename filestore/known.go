@@ -184,8 +184,9 @@ func (k *known) save(sh *shard, file, name string, q *queue.Queue, now int64) (e
 // papers are the files that this process uses, and some long ones that it used
 // lately, by the names of the queues.
 type papers struct {
-	mu sync.Mutex
-	m  map[string]*known
+	mu   sync.Mutex
+	m    map[string]*known
+	idle map[string]struct{} // those of m that nobody uses, keptPapers at the most
 }
 
 const (
@@ -199,26 +200,33 @@ func (ps *papers) of(name string) (*known, func()) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.m == nil {
-		ps.m = make(map[string]*known)
+		ps.m, ps.idle = make(map[string]*known), make(map[string]struct{})
 	}
 	k := ps.m[name]
 	if k == nil {
 		k = new(known)
 		ps.m[name] = k
 	}
+	delete(ps.idle, name)
 	k.users++
 	return k, func() {
 		ps.mu.Lock()
 		defer ps.mu.Unlock()
 		// Nobody else uses it now if nobody did before this user ends.
-		if k.users--; k.users == 0 && len(k.raw) < shortSize {
-			delete(ps.m, name)
+		if k.users--; k.users > 0 {
+			return
 		}
-		for other, o := range ps.m {
-			if len(ps.m) <= keptPapers {
+		if len(k.raw) < shortSize {
+			delete(ps.m, name)
+			return
+		}
+		ps.idle[name] = struct{}{}
+		for other := range ps.idle {
+			if len(ps.idle) <= keptPapers {
 				break
 			}
-			if o.users == 0 && o != k {
+			if other != name {
+				delete(ps.idle, other)
 				delete(ps.m, other)
 			}
 		}

@@ -202,3 +202,20 @@ func TestLongFilesAreLetGo(t *testing.T) {
 		}
 	}
 }
+
+// How many other files are in use has no say in which are kept, and is not gone
+// through.
+func TestLongFilesBesideOthersInUse(t *testing.T) {
+	var ps papers
+	for i := range 2 * keptPapers {
+		ps.of(fmt.Sprint("used", i))
+	}
+	k, forget := ps.of("long")
+	k.raw = make([]byte, shortSize)
+	forget()
+	_, forget = ps.of("another")
+	forget()
+	if ps.m["long"] != k {
+		t.Error("a long file is not kept beside others in use")
+	}
+}

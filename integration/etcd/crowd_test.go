@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/integration/internal/storetest"
 	"github.com/pawl-go/pawl/integration/servers"
@@ -253,68 +251,6 @@ func TestEtcdCrowdDelaysNoOther(t *testing.T) {
 	wg.Wait()
 	if got := waiting.Load(); got != n || renewed.Load() != held+1 {
 		t.Errorf("%d of %d that wait were renewed, and whoever holds: %v", got, n, renewed.Load() == held+1)
-	}
-}
-
-// One process holds many locks, and a crowd in it waits for another, of its own client
-// or of one beside it: none of what is held is lost.
-func TestEtcdHeldBesideCrowd(t *testing.T) {
-	for _, limit := range []int64{1, 3} {
-		t.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
-			t.Parallel()
-			heldBesideCrowd(t, limit)
-		})
-	}
-}
-
-func heldBesideCrowd(t *testing.T, limit int64) {
-	const held, n, ttl = 100, 300, 12 * time.Second
-	e := servers.RunEtcd(t, servers.EtcdOptions{})
-	c := pawl.New(openEtcd(t, e), &pawl.Options{TTL: ttl})
-	beside := pawl.New(openEtcd(t, e), &pawl.Options{TTL: ttl})
-	ctx := await.Context(t)
-	var leases []*pawl.Lease
-	for i := range held {
-		l, err := c.Mutex(fmt.Sprint("held", i)).Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		leases = append(leases, l)
-	}
-	first, err := beside.Semaphore("crowd", limit).Acquire(ctx, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leases = append(leases, first)
-	came := first.Deadline()
-	waiting, giveUp := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			crowd := []*pawl.Client{c, beside}[i%2]
-			if l, err := crowd.Semaphore("crowd", limit).Acquire(waiting, 1); err == nil {
-				l.Unlock(ctx)
-			}
-		})
-	}
-	await.That(t, "all wait", func() bool {
-		q, err := c.Inspect(ctx, "crowd")
-		return err == nil && len(q.Claims) == n+1
-	})
-	await.That(t, "each is renewed twice since the first came, or lost", func() bool {
-		return !slices.ContainsFunc(leases, func(l *pawl.Lease) bool {
-			return l.Err() == nil && l.Deadline().Before(came.Add(ttl/2))
-		})
-	})
-	for _, l := range leases {
-		if err := l.Err(); err != nil {
-			t.Error(err)
-		}
-	}
-	giveUp()
-	wg.Wait()
-	if err := errors.Join(c.Close(ctx), beside.Close(ctx)); err != nil {
-		t.Error(err)
 	}
 }
 

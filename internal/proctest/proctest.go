@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,7 +57,8 @@ func (p *Process) Start() {
 }
 
 // Status waits for its end, and returns its status as shells have it: 128+N of a
-// process that died of signal N. A process that does not end is killed.
+// process that died of signal N. A process that does not end is killed, and what it
+// and its children are doing is in what it has written, if they are written in Go.
 func (p *Process) Status() int {
 	p.T.Helper()
 	status := p.end()
@@ -80,7 +83,11 @@ func (p *Process) end() syscall.WaitStatus {
 	if p.ProcessState != nil {
 		return p.ProcessState.Sys().(syscall.WaitStatus)
 	}
-	timer := time.AfterFunc(await.Limit, func() { p.Process.Kill() })
+	timer := time.AfterFunc(await.Limit, func() {
+		abort(p.Process.Pid)
+		time.Sleep(time.Second)
+		p.Process.Kill()
+	})
 	defer timer.Stop()
 	err := p.Wait()
 	var exit *exec.ExitError
@@ -88,6 +95,24 @@ func (p *Process) end() syscall.WaitStatus {
 		p.T.Fatal(err)
 	}
 	return p.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+// abort ends a process and its children, where the system tells of them, with a
+// signal at which the Go runtime prints all goroutines. The youngest go first: of
+// others the end may be that of their children, too.
+func abort(pid int) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, file := range threads {
+		children, _ := os.ReadFile(file)
+		for child := range strings.FieldsSeq(string(children)) {
+			if n, err := strconv.Atoi(child); err == nil {
+				abort(n)
+			}
+		}
+	}
+	if p, err := os.FindProcess(pid); err == nil {
+		p.Signal(syscall.SIGABRT)
+	}
 }
 
 // Want checks how it ends.

@@ -44,6 +44,13 @@ func (r *referee) now() int {
 	return r.epoch
 }
 
+// count returns how often somebody held.
+func (r *referee) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.told
+}
+
 // holds is told that a claim holds that was entered in that epoch.
 func (r *referee) holds(id string, st driver.Status, deadline time.Time, entered int) {
 	r.mu.Lock()
@@ -122,6 +129,8 @@ func TestZooKeeperStress(t *testing.T) {
 	defer cancel()
 	end := time.Now().Add(*zkStressFor)
 	ref := &referee{t: t, holders: make(map[string]*belief)}
+	// A slow machine needs longer to show anything.
+	goes := func() bool { return time.Now().Before(end) || ref.count() < 10 && ctx.Err() == nil }
 	var work sync.WaitGroup
 	var all []*zkstore.Store
 	for i := range stores {
@@ -131,14 +140,14 @@ func TestZooKeeperStress(t *testing.T) {
 		for j := range workers {
 			r := rand.New(rand.NewPCG(seed, uint64(100*i+j)))
 			work.Go(func() {
-				for time.Now().Before(end) {
+				for goes() {
 					stressClaim(ctx, s, ref, r)
 				}
 			})
 		}
 		r := rand.New(rand.NewPCG(seed, uint64(100*i+99)))
 		work.Go(func() {
-			for i != 0 && time.Now().Before(end) {
+			for i != 0 && goes() {
 				time.Sleep(time.Duration(r.IntN(600)) * time.Millisecond)
 				p.Cut()
 				p.Restore()
@@ -146,7 +155,7 @@ func TestZooKeeperStress(t *testing.T) {
 		})
 	}
 	r := rand.New(rand.NewPCG(seed, 1000))
-	for time.Now().Before(end) {
+	for goes() {
 		time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
 		s := all[r.IntN(stores)]
 		limit := func(was, limit int64) func(context.Context) error {
@@ -165,12 +174,7 @@ func TestZooKeeperStress(t *testing.T) {
 	if ctx.Err() != nil {
 		t.Error("they do not come to an end")
 	}
-	ref.mu.Lock()
-	t.Logf("%d times somebody held", ref.told)
-	if ref.told < 10 {
-		t.Errorf("only %d times somebody held", ref.told)
-	}
-	ref.mu.Unlock()
+	t.Logf("%d times somebody held", ref.count())
 	await.That(t, "nobody is left", func() bool {
 		q, err := all[0].Inspect(ctx, "stress")
 		return err == nil && len(q.Claims) == 0

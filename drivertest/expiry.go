@@ -14,6 +14,7 @@ var expiryTests = []test{
 	{name: "Waiter", run: expiryWaiter},
 	{name: "WaiterInFront", run: expiryWaiterInFront, needs: []Feature{Units}},
 	{name: "GrantedToTheDead", run: expiryGrantedToTheDead},
+	{name: "EnteredAgain", run: expiryEnteredAgain},
 	{name: "Calls", run: expiryCalls},
 	{name: "NotBefore", run: expiryNotBefore},
 	{name: "Acquire", run: expiryAcquire},
@@ -132,6 +133,24 @@ func expiryGrantedToTheDead(e *env) {
 	e.expire()
 	e.becomes(e.b, w, driver.Holding)
 	e.queueIs(name, 1, w)
+}
+
+// A claim that was granted, ran out before anybody knew, and was entered again waits:
+// what told of that grant is about an earlier claim.
+func expiryEnteredAgain(e *env) {
+	name := e.name()
+	h, late, w := e.claim(name), e.brief(e.claim(name)), e.claim(name)
+	e.enter(e.a, h, driver.Holding)
+	e.enter(e.b, late, driver.Waiting)
+	e.leave(e.a, h, driver.Holding)
+	e.expire()
+	before := e.enter(e.a, w, driver.Holding)
+	late.TTL = w.TTL
+	e.enter(e.b, late, driver.Waiting)
+	e.leave(e.a, w, driver.Holding)
+	if st := e.granted(e.b, late); st.Token <= before.Token {
+		e.Errorf("it is told of the grant of token %d, and another had %d since", st.Token, before.Token)
+	}
 }
 
 // Whatever is called for a claim that has run out, it is gone.

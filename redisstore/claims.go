@@ -42,7 +42,11 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 	if err == nil {
 		st, err = parseEntered(reply, sent, &c)
 	}
-	if !c.Try && st.State != driver.Waiting {
+	switch {
+	case c.Try:
+	case st.State == driver.Waiting:
+		s.box.stands(c.ID, floor(reply))
+	default:
 		s.box.forget(c.ID)
 	}
 	if err != nil {
@@ -128,9 +132,11 @@ func (s *Store) look(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	if err == nil {
 		st, err = parseRenewed(reply, time.Time{}, 0)
 	}
-	if err != nil || st.State != driver.Waiting {
-		s.box.forget(r.ID)
+	if err == nil && st.State == driver.Waiting {
+		s.box.stands(r.ID, floor(reply))
+		return st, nil
 	}
+	s.box.forget(r.ID)
 	if err != nil {
 		return driver.Status{}, failed("wait for", r.Name, err)
 	}

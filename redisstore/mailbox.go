@@ -34,6 +34,10 @@ type mailbox struct {
 
 	records wake.Hub // by record name
 
+	// telling is held while a grant is told, so that it is told either before the reply
+	// by which its claim waits, and is forgotten then, or is known to be of an earlier one.
+	telling sync.Mutex
+
 	mu      sync.Mutex
 	begun   bool          // the goroutine was started, or must not be any more
 	settled chan struct{} // closed once the attempt under way has an outcome
@@ -51,6 +55,7 @@ type mailbox struct {
 // expected is a claim that waits, or may.
 type expected struct {
 	grant   *driver.Status // once the message is there
+	floor   int64          // no grant with this token or less is the claim's; see floor
 	news    chan struct{}  // closed on news; nil while nobody waits for any
 	expires time.Time      // by then the claim has run out, or was renewed
 }
@@ -197,9 +202,11 @@ func (b *mailbox) message(text string) {
 		if err != nil {
 			return
 		}
+		b.telling.Lock()
+		defer b.telling.Unlock()
 		b.mu.Lock()
 		e, ok := b.claims[id]
-		if ok {
+		if ok = ok && st.Token > e.floor; ok {
 			e.grant = &st
 			b.claims[id] = e
 		}
@@ -288,6 +295,23 @@ func (b *mailbox) known(id string) bool {
 	defer b.mu.Unlock()
 	_, ok := b.claims[id]
 	return ok
+}
+
+// stands is told that the claim waits, and that no grant up to that token is its own.
+func (b *mailbox) stands(id string, floor int64) {
+	b.telling.Lock()
+	defer b.telling.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, ok := b.claims[id]
+	if !ok {
+		return
+	}
+	e.floor = max(e.floor, floor)
+	if e.grant != nil && e.grant.Token <= e.floor {
+		e.grant = nil
+	}
+	b.claims[id] = e
 }
 
 // renewed is told the outcome of a renewal.

@@ -164,7 +164,7 @@ func (f *fields) kind() (k driver.Kind) {
 //
 //	g
 //	h TOKEN BEHIND ALONE
-//	w AHEAD NOW AGAIN [BLOCKER]
+//	w AHEAD LAST NOW AGAIN [BLOCKER]
 //	r NOW AGAIN [BLOCKER]
 //
 // for a request sent at sent that gave the claim ttl, if not 0.
@@ -180,6 +180,7 @@ func parseStatus(line string, sent time.Time, ttl time.Duration) (st driver.Stat
 		}
 	case "w":
 		st.State, st.Ahead = driver.Waiting, int(f.int())
+		f.int() // see floor
 		now, again := f.int(), f.int()
 		if ttl > 0 && again != 0 {
 			st.Recheck = sent.Add(queue.Span(again-now) + time.Millisecond)
@@ -199,6 +200,16 @@ func parseStatus(line string, sent time.Time, ttl time.Duration) (st driver.Stat
 		st.Deadline = driver.Deadline(sent, ttl)
 	}
 	return st, nil
+}
+
+// floor is the last token that was drawn when a script replied that a claim waits:
+// of a grant with no later one it was an earlier claim of that id, which has run out and was
+// entered again.
+func floor(reply string) int64 {
+	f := fields{rest: reply}
+	f.word()
+	f.word()
+	return f.int()
 }
 
 // parseRenewed is parseStatus for a line of the reply to a renewal, which may

@@ -22,7 +22,7 @@ share(KEYS[1], 1, m[1])
 
 -- include head
 
-local first, x, as, n, o, seq, min, rest, h = match(s or '', '^(%d+ (%d+) (%l %d+ %d+)) ([1-9]%d*) (%d+) (%d+) (%d+)( %d+ (%S+))$')
+local first, last, x, as, n, o, seq, min, rest, h = match(s or '', '^((%d+) (%d+) (%l %d+ %d+)) ([1-9]%d*) (%d+) (%d+) (%d+)( %d+ (%S+))$')
 if first and not m[3] and not ARGV[4] and now < min + 0 then
   local ttl, kind, units, asked, tail = match(ARGV[3], '^0*(%d+) %S+ (%l) (%d+) (%d+) a?%- (.*)$')
   local ends = now + (ttl or 0)
@@ -36,7 +36,7 @@ if first and not m[3] and not ARGV[4] and now < min + 0 then
       call('HSET', KEYS[1], 's', first .. ' ' .. n + 1 .. ' ' .. o .. ' ' .. seq .. ' ' .. min .. rest,
         ARGV[1], units .. ' - 0 ' .. stamp .. ' ' .. ttl .. ' 0 0 ' .. seq .. ' ' .. stamp .. ' - ' .. tail)
       call('ZADD', KEYS[1] .. ':q', seq, ARGV[1])
-      return 'w ' .. n .. ' ' .. stamp .. ' ' .. (n + 0 < FRONT and min or '0') .. ' ' .. h .. ' ' .. c[2]
+      return 'w ' .. n .. ' ' .. last .. ' ' .. stamp .. ' ' .. (n + 0 < FRONT and min or '0') .. ' ' .. h .. ' ' .. c[2]
     end
   end
 end

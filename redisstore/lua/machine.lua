@@ -428,7 +428,7 @@ local function status(c)
     scan()
     ahead = redis.call('ZRANK', Q, id)
   end
-  return 'w ' .. ahead .. ' ' .. stands(ahead < FRONT)
+  return 'w ' .. ahead .. ' ' .. num(last) .. ' ' .. stands(ahead < FRONT)
 end
 
 -- want tells the holders that they are wanted: of many, some.

@@ -133,6 +133,7 @@ func TestCtrlCEndsTheLoop(t *testing.T) {
 // From the first moment on, nobody is shown the stacks of a Go program.
 func TestQuitAtOnce(t *testing.T) {
 	b := newBundle(t)
+	b.hold("x") // or the command might be starting by then, which is another program
 	for _, args := range []string{"run x sleep 1000", "leader --follow x", "latch wait --count 2 x"} {
 		p := b.Command(fields(args)...)
 		p.Env = append(p.Env, "GODEBUG=inittrace=1")

@@ -24,7 +24,8 @@ type What string
 // Events of a process. One operation is a lock, from Ask to Released, Lost or
 // Failed; its events share Op. Op is unique in its process and life.
 const (
-	// Ask: a lock is asked for. Name, Kind, Units, Limit, Way.
+	// Ask: a lock is asked for. Name, Kind, Units, Limit, Way. Kind is what is asked for: a
+	// mutex is asked for now and then by the name of a semaphore, and excludes it if granted.
 	Ask What = "ask"
 	// Granted: the caller has the lock. Token, Until.
 	Granted What = "granted"
@@ -38,21 +39,22 @@ const (
 	// Changed: Units are other ones from now on (a writer became a reader, a reader a
 	// writer). Units, Token, Until. Way says which.
 	Changed What = "changed"
-	// Changing: the request for that is about to be sent.
+	// Changing: the request for that is about to be sent: a writer believes to be a reader
+	// from now on. Units are those that it is to have. If no Changed follows, it has what it had.
 	Changing What = "changing"
 	// Release: Unlock, or HandOver (Way), is about to be called: the process believes no more.
 	Release What = "release"
 	// Released: Unlock returned nil (or HandOver did, with the claim in Claim). Err if it returned
-	// an error.
+	// an error. A HandOver that failed is followed by Unlock, and Way is that.
 	Released What = "released"
-	// Write: the fenced resource was asked to take a write with Token, and took it
-	// (Err empty) or refused it.
+	// Write: the fenced resource was asked, from At to End, to take a write with Token,
+	// and took it (Err empty) or refused it. Only who holds alone writes.
 	Write What = "write"
-	// SetLimit: the limit of a semaphore was changed: Limit. At is before the call,
-	// End after it; Err if it failed, and then it may have happened.
+	// SetLimit: the limit of a semaphore was changed: Limit. It is written twice, with
+	// the same Op and At: before the call, with End 0, and after it, with End. If the
+	// second is missing, or has Err, it may have happened, then or later.
 	SetLimit What = "limit"
-	// ForceRelease: the name was freed by force. At is before the call, End after it.
-	// Err if it failed, and then it may have happened.
+	// ForceRelease: the name was freed by force. It is written twice, like SetLimit.
 	ForceRelease What = "force"
 )
 

@@ -63,6 +63,7 @@ type Result struct {
 // Verdict is what Judge found.
 type Verdict struct {
 	Findings []Finding `json:"findings"`
+	Notes    []string  `json:"notes,omitempty"` // what could not be judged, or is left out
 	Counts   Counts    `json:"counts"`
 }
 

@@ -12,7 +12,7 @@ import (
 
 func (w *worker) rw() {
 	name := w.name("rw", w.rand.IntN(numbers))
-	if w.chance(1000) {
+	if w.chance(3000) {
 		w.force(name, "rw")
 		return
 	}
@@ -82,7 +82,7 @@ func (w *worker) semaphore() {
 	number := w.rand.IntN(numbers)
 	name, limit := w.name("semaphore", number), permits(number)
 	switch {
-	case w.chance(1000):
+	case w.chance(3000):
 		w.force(name, "semaphore")
 		return
 	case w.chance(20):

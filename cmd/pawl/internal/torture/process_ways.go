@@ -31,20 +31,20 @@ func (w *worker) patience() (ctx context.Context, cancel context.CancelFunc) {
 // handle is the client with options, and how long to hold with them.
 func (w *worker) handle() (*pawl.Client, time.Duration) {
 	ttl, d := w.c.TTL, w.between(0, 8*time.Millisecond)
-	switch w.rand.IntN(30) {
+	switch w.rand.IntN(200) {
 	case 0: // it must be renewed
 		d = w.between(ttl, ttl*8/5)
-	case 1, 2:
+	case 1, 2, 3:
 		d = w.between(0, ttl/2)
-	case 3:
-		return w.client.With(pawl.Options{MinHold: w.between(1, ttl/4)}), d
 	case 4:
-		return w.client.With(pawl.Options{MaxHold: w.between(ttl/8, ttl/2)}), w.between(0, ttl)
+		return w.client.With(pawl.Options{MinHold: w.between(1, ttl/4)}), d
 	case 5:
-		return w.client.With(pawl.Options{NoRenewal: true}), w.between(0, ttl)
+		return w.client.With(pawl.Options{MaxHold: w.between(ttl/8, ttl/2)}), w.between(0, ttl*3/4)
 	case 6:
+		return w.client.With(pawl.Options{NoRenewal: true}), w.between(0, ttl*5/4)
+	case 7:
 		return w.client.With(pawl.Options{TTL: ttl * 3 / 2}), d
-	case 7, 8, 9:
+	case 8, 9, 10, 11, 12:
 		return w.client.With(pawl.Options{Overtake: true}), d
 	}
 	return w.client, d
@@ -126,9 +126,9 @@ func (w *worker) use(h *held, l *pawl.Lease, d time.Duration) {
 
 func (w *worker) mutex() {
 	switch name := w.name("mutex", w.rand.IntN(numbers)); {
-	case w.chance(1000):
+	case w.chance(3000):
 		w.force(name, "mutex")
-	case w.chance(10):
+	case w.chance(12):
 		w.all()
 	default:
 		w.mutexOf(name, "")

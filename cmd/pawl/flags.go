@@ -34,6 +34,8 @@ func badValue(name string, f *pflag.Flag, value string) error {
 		}
 	case "bool":
 		want = "it is true or false"
+	case "uint64":
+		want = "it is a whole number from 0 to 18446744073709551615"
 	default: // int, int64
 		want = "it is a whole number"
 		if strings.Trim(value, "-0123456789") == "" && value != "" {

@@ -22,7 +22,7 @@ type slot struct {
 
 	mu    sync.Mutex // while one is started
 	lives int
-	life  *life // nil: none; guarded by run.mu
+	life  *child // nil: none; guarded by run.mu
 }
 
 // StartError is that of a process that can't be started.
@@ -31,8 +31,8 @@ type StartError struct{ Err error }
 func (e *StartError) Error() string { return e.Err.Error() }
 func (e *StartError) Unwrap() error { return e.Err }
 
-// life is a process.
-type life struct {
+// child is a process.
+type child struct {
 	slot  *slot
 	n     int
 	cmd   *exec.Cmd
@@ -47,7 +47,7 @@ type life struct {
 	stuck  bool
 }
 
-func (s *slot) current() *life {
+func (s *slot) current() *child {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.run.mu.Lock()
@@ -76,7 +76,7 @@ func (s *slot) start() error {
 	}
 	cmd := r.hooks.Start()
 	prepare(cmd)
-	l := &life{slot: s, n: s.lives, cmd: cmd, tasks: make(chan Task, 1000), err: &tail{}, done: make(chan struct{})}
+	l := &child{slot: s, n: s.lives, cmd: cmd, tasks: make(chan Task, 1000), err: &tail{}, done: make(chan struct{})}
 	cmd.Stderr = l.err
 	failed := func(err error) error {
 		return &StartError{fmt.Errorf("start process %d: %s: %w", s.n, strings.Join(cmd.Args, " "), err)}
@@ -104,7 +104,7 @@ func (s *slot) start() error {
 }
 
 // write gives the process its configuration, and then tasks.
-func (l *life) write(config []byte) {
+func (l *child) write(config []byte) {
 	if _, err := l.stdin.Write(append(config, '\n')); err != nil {
 		return // it has ended
 	}
@@ -125,7 +125,7 @@ func (l *life) write(config []byte) {
 }
 
 // tell gives it a task, unless it has not taken a thousand before.
-func (l *life) tell(t Task) {
+func (l *child) tell(t Task) {
 	select {
 	case l.tasks <- t:
 	default:
@@ -133,7 +133,7 @@ func (l *life) tell(t Task) {
 }
 
 // read reads what the process does until it has ended.
-func (l *life) read(out io.Reader) {
+func (l *child) read(out io.Reader) {
 	r := l.slot.run
 	errRead := Read(out, r.record)
 	if errRead != nil {
@@ -199,7 +199,7 @@ func byKill(err error) bool {
 }
 
 // kill ends it at once, and waits until it has.
-func (l *life) kill() {
+func (l *child) kill() {
 	l.mu.Lock()
 	l.killed = true
 	l.mu.Unlock()
@@ -209,7 +209,7 @@ func (l *life) kill() {
 
 // end tells it to end, and waits for that. A process that does not is asked what it
 // does, and killed.
-func (l *life) end(ctx context.Context, patience time.Duration) {
+func (l *child) end(ctx context.Context, patience time.Duration) {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()

@@ -33,12 +33,12 @@ type proxy struct {
 	mu      sync.Mutex
 	trouble trouble
 	changed chan struct{} // closed when trouble is another one
-	links   map[*link]bool
+	links   map[*pair]bool
 	closed  bool
 }
 
-// link is a connection through a proxy.
-type link struct {
+// pair is a connection through a proxy.
+type pair struct {
 	client, server net.Conn
 	lost           bool // bytes of it
 }
@@ -56,7 +56,7 @@ func newProxy(network, target, path string) (*proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a proxy for %s: %w", target, err)
 	}
-	p := &proxy{network: network, target: target, listener: l, changed: make(chan struct{}), links: make(map[*link]bool)}
+	p := &proxy{network: network, target: target, listener: l, changed: make(chan struct{}), links: make(map[*pair]bool)}
 	p.work.Go(p.accept)
 	return p, nil
 }
@@ -89,7 +89,7 @@ func (p *proxy) cut(reset bool) {
 	}
 }
 
-func (l *link) end(reset bool) {
+func (l *pair) end(reset bool) {
 	for _, c := range []net.Conn{l.client, l.server} {
 		if tcp, ok := c.(*net.TCPConn); ok && reset {
 			tcp.SetLinger(0)
@@ -125,7 +125,7 @@ func (p *proxy) accept() {
 }
 
 func (p *proxy) connect(client net.Conn) {
-	l := &link{client: client}
+	l := &pair{client: client}
 	if p.refuses() {
 		l.server = client
 		l.end(true)
@@ -163,7 +163,7 @@ func (p *proxy) refuses() bool {
 }
 
 // pump passes on what comes from one end, in order.
-func (p *proxy) pump(l *link, way int, from, to net.Conn) {
+func (p *proxy) pump(l *pair, way int, from, to net.Conn) {
 	// Also the other way: half a connection is of no use to any client.
 	defer l.end(false)
 	buf := make([]byte, 64<<10)
@@ -197,7 +197,7 @@ func (p *proxy) tell(way int, err error) {
 }
 
 // pass passes a chunk on, now, late or never.
-func (p *proxy) pass(l *link, way int, to net.Conn, chunk []byte) error {
+func (p *proxy) pass(l *pair, way int, to net.Conn, chunk []byte) error {
 	for len(chunk) > 0 {
 		n, slow, changed := p.admit(l, way, len(chunk))
 		if n < 0 {
@@ -223,7 +223,7 @@ func (p *proxy) pass(l *link, way int, to net.Conn, chunk []byte) error {
 
 // admit returns how many of so many bytes may pass: none before it has changed, or
 // none ever (-1); and how late they are.
-func (p *proxy) admit(l *link, way, n int) (int, time.Duration, <-chan struct{}) {
+func (p *proxy) admit(l *pair, way, n int) (int, time.Duration, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := &p.trouble

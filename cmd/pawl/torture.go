@@ -201,6 +201,9 @@ func (a *app) torture(ctx context.Context, o *tortureOptions) error {
 	if err := history.write(func(w io.Writer) error { return writeHistory(w, res.History) }); err != nil {
 		return err
 	}
+	if err := report.write(res.WriteHTML); err != nil {
+		return err
+	}
 	return a.printTorture(res)
 }
 

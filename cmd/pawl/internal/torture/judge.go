@@ -1,6 +1,120 @@
 package torture
 
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
 // Judge finds in a history, of events ordered by At, what must not be.
+//
+// It never blames what may have been right. A process may be paused between
+// reading a clock and anything else, and what it does may reach the store at once or late, so each
+// rule counts only what is certain whatever the pauses: see tenure, and the comment of
+// each rule.
 func Judge(history []Event) *Verdict {
-	return &Verdict{}
+	j := newJudgement(history)
+	for _, l := range j.locks {
+		j.exclusion(l)
+		j.tokens(l)
+		j.fence(l)
+	}
+	j.adoption()
+	j.stuck()
+	j.linear()
+	return j.verdict()
+}
+
+// judgement is a judgement under way.
+type judgement struct {
+	history []Event
+	begin   int64 // seconds count from there
+	end     int64
+
+	tenures []*tenure // in the order in which they were asked for
+	locks   []*lock   // by name
+	lives   []*lifetime
+	byLife  map[lifeKey]*lifetime
+	handed  map[string]*tenure // by the claim handed over
+
+	brief    int // processes that had too little time to be judged stuck
+	findings []Finding
+	notes    []string
+	found    map[string]int // findings of a rule, of a name
+	left     map[string]int // those that were left out, by rule
+	counts   Counts
+}
+
+// A history that is wrong is often wrong all over. The first findings tell.
+const (
+	maxPerName = 3
+	maxPerRule = 20
+)
+
+// find notes a finding.
+func (j *judgement) find(rule, name string, at int64, events []*Event, format string, args ...any) {
+	inName := rule + " " + name
+	if name != "" && j.found[inName] >= maxPerName || j.found[rule] >= maxPerRule {
+		j.left[rule]++
+		return
+	}
+	j.found[inName]++
+	j.found[rule]++
+	f := Finding{Rule: rule, Name: name, At: at, Text: fmt.Sprintf(format, args...)}
+	for _, e := range events {
+		if e != nil {
+			f.Events = append(f.Events, *e)
+		}
+	}
+	slices.SortStableFunc(f.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	j.findings = append(j.findings, f)
+}
+
+func (j *judgement) note(format string, args ...any) {
+	j.notes = append(j.notes, fmt.Sprintf(format, args...))
+}
+
+func (j *judgement) verdict() *Verdict {
+	var rules []string
+	for rule := range j.left {
+		rules = append(rules, rule)
+	}
+	slices.Sort(rules)
+	for _, rule := range rules {
+		j.note("%d more findings of rule %s are left out", j.left[rule], rule)
+	}
+	slices.SortStableFunc(j.findings, func(a, b Finding) int { return cmp.Compare(a.At, b.At) })
+	return &Verdict{Findings: j.findings, Notes: j.notes, Counts: j.counts}
+}
+
+// when is a time in seconds since the first event.
+func (j *judgement) when(at int64) string { return fmt.Sprintf("%.3f s", float64(at-j.begin)/1e9) }
+
+// span is from when to when.
+func (j *judgement) span(from, to int64) string {
+	return fmt.Sprintf("from %.3f to %.3f s", float64(from-j.begin)/1e9, float64(to-j.begin)/1e9)
+}
+
+var ordinals = []string{"no", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"}
+
+// who names a process in one of its lives.
+func who(process, life int) string {
+	if life > 0 && life < len(ordinals) {
+		return fmt.Sprintf("process %d (%s life)", process, ordinals[life])
+	}
+	return fmt.Sprintf("process %d (life %d)", process, life)
+}
+
+// who names a tenure's process, its token, and what it is.
+func (t *tenure) who() string {
+	s := fmt.Sprintf("%s, token %d", who(t.process, t.life), t.token())
+	switch {
+	case t.kind == semaphore:
+		s += fmt.Sprintf(", with %d permits", t.units)
+	case t.kind == rw && t.exclusive():
+		s += ", a writer"
+	case t.kind == rw:
+		s += ", a reader"
+	}
+	return s
 }

@@ -1,0 +1,213 @@
+package torture
+
+import (
+	"cmp"
+	"slices"
+)
+
+func newJudgement(history []Event) *judgement {
+	j := &judgement{
+		history: history,
+		handed:  make(map[string]*tenure),
+		byLife:  make(map[lifeKey]*lifetime),
+		found:   make(map[string]int),
+		left:    make(map[string]int),
+		counts:  Counts{Faults: make(map[string]int)},
+	}
+	if len(history) > 0 {
+		j.begin, j.end = history[0].At, history[len(history)-1].At
+	}
+	r := &historian{judgement: j, ops: make(map[tenureKey]*tenure), calls: make(map[tenureKey]*decree), names: make(map[string]*lock)}
+	for i := range history {
+		r.read(&history[i])
+	}
+	for _, c := range r.order {
+		l := r.lock(c.Name)
+		if c.What == SetLimit {
+			l.limits = append(l.limits, *c)
+		} else {
+			l.forces = append(l.forces, *c)
+		}
+	}
+	slices.SortStableFunc(j.locks, func(a, b *lock) int { return cmp.Compare(a.name, b.name) })
+	for _, t := range j.tenures {
+		if t.way == "adopt" && t.ask != nil {
+			t.adopts(j.handed[t.ask.Claim])
+		}
+	}
+	for _, l := range j.locks {
+		l.link()
+		l.force()
+	}
+	return j
+}
+
+// historian makes tenures, lives and calls of events.
+type historian struct {
+	*judgement
+	ops   map[tenureKey]*tenure
+	calls map[tenureKey]*decree
+	order []*decree
+	names map[string]*lock
+}
+
+func (r *historian) lock(name string) *lock {
+	l := r.names[name]
+	if l == nil {
+		l = &lock{name: name}
+		r.names[name] = l
+		r.locks = append(r.locks, l)
+	}
+	return l
+}
+
+func (r *historian) life(e *Event) *lifetime {
+	key := lifeKey{e.Process, e.Life}
+	f := r.byLife[key]
+	if f == nil {
+		f = &lifetime{process: e.Process, life: e.Life}
+		r.byLife[key] = f
+		r.lives = append(r.lives, f)
+	}
+	return f
+}
+
+func (r *historian) read(e *Event) {
+	switch e.What {
+	case Started:
+		r.life(e).started = e
+	case Killed:
+		r.life(e).killed = e
+		r.counts.Faults["kill"]++
+	case Ended:
+		r.life(e).quit = e
+	case Paused:
+		f := r.life(e)
+		f.pauses = append(f.pauses, pause{e.At, never})
+		r.counts.Faults["pause"]++
+	case Resumed:
+		if p := r.life(e).pauses; len(p) > 0 {
+			p[len(p)-1].to = e.At
+		}
+	case Fault:
+		if e.Fault != "kill" && e.Fault != "pause" {
+			r.counts.Faults[e.Fault]++
+		}
+	case Left:
+		r.find("leftover", e.Name, e.At, []*Event{e}, "after all was over, this was left behind in the store: %s", cmp.Or(e.Note, e.Name))
+	default:
+		f := r.life(e)
+		f.last = max(f.last, e.At)
+		r.act(f, e)
+	}
+}
+
+// act reads an event of a process.
+func (r *historian) act(f *lifetime, e *Event) {
+	key := tenureKey{lifeKey{e.Process, e.Life}, e.Op}
+	switch e.What {
+	case SetLimit, ForceRelease:
+		r.call(key, e)
+		return
+	case Write:
+		r.counts.Writes++
+		if e.Err != "" {
+			r.counts.Refused++
+		}
+	}
+	t := r.ops[key]
+	if t == nil {
+		if e.Name == "" {
+			return // its Ask is missing
+		}
+		t = &tenure{lock: r.lock(e.Name), process: e.Process, life: e.Life, op: e.Op, forced: never}
+		if e.What == Ask {
+			r.ops[key] = t
+			r.tenures = append(r.tenures, t)
+			t.lock.tenures = append(t.lock.tenures, t)
+		}
+	}
+	if e.What == Write {
+		t.lock.writes = append(t.lock.writes, e)
+		return
+	}
+	t.until = max(t.until, e.Until)
+	switch e.What {
+	case Ask:
+		t.ask, t.kind, t.way, t.units, t.limit = e, e.Kind, e.Way, e.Units, e.Limit
+	case Granted:
+		t.granted, t.units = e, cmp.Or(e.Units, t.units)
+		t.phases = []phase{{from: e.At, units: t.units, token: e.Token}}
+		f.went = max(f.went, e.At)
+		r.counts.Grants++
+		if t.way == "adopt" {
+			r.counts.Adopted++
+		}
+	case Failed:
+		t.failed = e
+		f.went = max(f.went, e.At)
+		r.counts.Failed++
+	case Look:
+		if e.At > t.last {
+			t.last, t.look = e.At, e
+		}
+	case Told:
+		if t.told == nil {
+			t.told = e
+			r.counts.Lost++
+		}
+	case Changing:
+		t.beginChange(e)
+	case Changed:
+		if e.Err == "" {
+			r.counts.Changed++
+			t.endChange(e)
+		}
+	case Release:
+		t.release = e
+	case Released:
+		r.endTenure(t, e)
+	}
+}
+
+func (r *historian) endTenure(t *tenure, e *Event) {
+	if e.Err != "" && e.Way == "handover" {
+		return // it goes on
+	}
+	t.released = e
+	switch {
+	case e.Err != "":
+		if t.told == nil {
+			r.counts.Lost++
+		}
+	case t.release != nil:
+		t.last = max(t.last, t.release.At)
+	}
+	if e.Claim != "" {
+		r.handed[e.Claim] = t
+		r.counts.HandOvers++
+	}
+}
+
+// call reads what is written before a call, and once more after it.
+func (r *historian) call(key tenureKey, e *Event) {
+	c := r.calls[key]
+	if c == nil || c.at != e.At {
+		c = &decree{Event: e, at: e.At, end: never}
+		r.calls[key] = c
+		r.order = append(r.order, c)
+	}
+	if e.End == 0 {
+		return
+	}
+	c.Event = e
+	if e.Err != "" {
+		return
+	}
+	c.end = e.End
+	if e.What == SetLimit {
+		r.counts.Limits++
+	} else {
+		r.counts.Forced++
+	}
+}

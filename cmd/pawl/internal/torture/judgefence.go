@@ -53,6 +53,7 @@ type writer struct {
 	token         int64
 }
 
+// loner is who held alone, and when.
 type loner struct {
 	t        *tenure
 	from, to int64

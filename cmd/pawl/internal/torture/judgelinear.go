@@ -66,7 +66,7 @@ func (j *judgement) linear() {
 	}
 }
 
-// part of a name's history.
+// section is a part of a name's history.
 type section struct {
 	lock    *lock
 	tenures int

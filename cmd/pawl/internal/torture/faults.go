@@ -33,12 +33,13 @@ func (r *run) hurt(ctx context.Context) {
 	hurt := make(map[int]bool)
 	most := 1
 	for n := 0; ; n++ {
-		if n%8 == 0 {
+		if n%(2*r.o.Processes) == 0 {
 			// All are well for a moment, then another number of them is hurt at a time.
 			for len(hurt) > 0 {
 				delete(hurt, <-healed)
 			}
-			most = 1 + chance.IntN(r.o.Processes-1)
+			least := max(1, r.o.Processes/4)
+			most = least + chance.IntN(r.o.Processes-least)
 			if !sleep(ctx, between(chance, 0, r.o.TTL/2)) {
 				return
 			}

@@ -1,0 +1,200 @@
+//go:build unix
+
+package torture
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/internal/clock"
+	"github.com/pawl-go/pawl/internal/proctest"
+)
+
+// verdict is what pawl torture prints.
+type verdict struct {
+	Begin    int64
+	Findings []struct {
+		Rule, Name, Text string
+		At               int64
+	}
+	Notes  []string
+	Counts struct {
+		Grants, Writes, Refused int
+		Faults                  map[string]int
+	}
+}
+
+func (v *verdict) text() string {
+	var b strings.Builder
+	for _, f := range v.Findings {
+		fmt.Fprintf(&b, "%s %s at %.3f s: %s\n", f.Rule, f.Name, time.Duration(f.At-v.Begin).Seconds(), f.Text)
+	}
+	return b.String() + strings.Join(v.Notes, "\n")
+}
+
+// few of them run at a time: they wait more than they work.
+var few = make(chan struct{}, 3)
+
+// torture runs pawl torture. If the test fails, the history and the page are kept.
+func torture(t *testing.T, url string, while func(p *proctest.Process, in io.Writer), flags ...string) (*proctest.Process, *verdict) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pawl-torture-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("its history and its page are in %s", dir)
+		} else {
+			os.RemoveAll(dir)
+		}
+	})
+	b := proctest.Bundle{T: t, URL: url, Dir: t.TempDir()}
+	p := b.Command(slices.Concat([]string{"torture", "--json", "--history", filepath.Join(dir, "history.jsonl"),
+		"--report", filepath.Join(dir, "report.html")}, flags)...)
+	if while != nil {
+		p.Args = append(p.Args, "--outside-faults")
+		in, err := p.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Start()
+		while(p, in)
+	} else {
+		p.Start()
+	}
+	p.Status()
+	v := &verdict{}
+	if s := p.Status(); s == 0 || s == 1 {
+		p.JSON(v)
+	}
+	return p, v
+}
+
+func folder(t testing.TB) string { return "file://" + filepath.Join(t.TempDir(), "store") }
+
+func TestTorture(t *testing.T) {
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			few <- struct{}{}
+			defer func() { <-few }()
+			url := folder(t)
+			var s server
+			if e.start != nil {
+				s = e.start(t)
+				url = s.URL()
+			}
+			flags := []string{"--for", "10s"}
+			var while func(*proctest.Process, io.Writer)
+			if await.Soak() {
+				flags = []string{"--for", "10m", "--crowd", "1000"}
+				if s != nil {
+					while = func(p *proctest.Process, in io.Writer) { hurtServer(t, s, in) }
+				}
+			}
+			p, v := torture(t, url, while, flags...)
+			if p.Status() != 0 {
+				t.Fatalf("status %d, %s\n%s", p.Status(), p.Err, v.text())
+			}
+			if v.Counts.Grants == 0 || v.Counts.Writes == 0 {
+				t.Errorf("nothing was done: %+v", v.Counts)
+			}
+			if len(v.Counts.Faults) == 0 {
+				t.Error("no faults")
+			}
+			t.Logf("%+v %v", v.Counts, v.Notes)
+		})
+	}
+}
+
+// hurtServer kills, stops and restarts the server while it is in use, for nine
+// minutes, and tells the torture.
+func hurtServer(t *testing.T, s server, in io.Writer) {
+	machine, err := clock.Open()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	boot := func() int64 { return int64(machine.Now()) }
+	for end := time.Now().Add(9 * time.Minute); time.Now().Before(end); {
+		time.Sleep(time.Duration(5+rand.IntN(20)) * time.Second)
+		event := map[string]any{"fault": "server", "at": boot()}
+		long := time.Duration(rand.Int64N(int64(4 * time.Second)))
+		switch rand.IntN(3) {
+		case 0:
+			event["note"] = "killed"
+			s.Kill()
+		case 1:
+			event["note"] = "ended in order"
+			s.Stop()
+		case 2:
+			event["note"] = "stopped for a while"
+			s.Pause()
+		}
+		time.Sleep(long)
+		if event["note"] == "stopped for a while" {
+			s.Resume()
+		} else if err := s.Restart(); err != nil {
+			t.Error(err)
+			return
+		}
+		event["end"] = boot()
+		if err := json.NewEncoder(in).Encode(event); err != nil {
+			return // it has ended
+		}
+	}
+}
+
+// broken are the ways in which pawl is broken, and by which rules of the judge that
+// is found, one of which is enough.
+var broken = map[string]string{
+	"adopt":    "adoption, exclusion, linearizable",
+	"kinds":    "exclusion, linearizable",
+	"margin":   "exclusion, told, fence, linearizable",
+	"marks":    "adoption, exclusion, linearizable, tokens",
+	"owner":    "exclusion, linearizable, fence",
+	"release":  "leftover, stuck, linearizable, exclusion",
+	"renewals": "exclusion, told, fence, linearizable",
+	"tokens":   "tokens, fence",
+	"upgrade":  "exclusion, linearizable",
+	"wake":     "exclusion, told, fence, linearizable",
+}
+
+func TestBroken(t *testing.T) {
+	for how, rules := range broken {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			few <- struct{}{}
+			defer func() { <-few }()
+			url := folder(t)
+			// What goes wrong depends on chance, and on what a busy machine lets happen.
+			for end := time.Now().Add(await.Limit); time.Now().Before(end); {
+				p, v := torture(t, url, nil, "--for", "5s", "--ttl", "1s", "--break", how)
+				if p.Status() == 0 {
+					continue
+				}
+				if p.Status() != 1 {
+					t.Fatalf("status %d: %s", p.Status(), p.Printed())
+				}
+				for _, f := range v.Findings {
+					if slices.Contains(strings.Split(rules, ", "), f.Rule) {
+						t.Logf("%s: %s", f.Rule, f.Text)
+						return
+					}
+				}
+				t.Fatalf("it is found by other rules than %s:\n%s", rules, v.text())
+			}
+			t.Fatal("it is not found")
+		})
+	}
+}

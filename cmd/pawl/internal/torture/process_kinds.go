@@ -32,7 +32,7 @@ func (w *worker) rw() {
 	defer cancel()
 	op := w.ask(way, "rw", name, units, driver.MaxLimit)
 	if !tries && w.chance(8) {
-		w.do(ctx, op, "", d, do)
+		w.do(ctx, op, 0, d, do)
 		return
 	}
 	if h, l := w.take(ctx, op, lock); h != nil {
@@ -85,11 +85,11 @@ func (w *worker) semaphore() {
 	case w.chance(3000):
 		w.force(name, "semaphore")
 		return
-	case w.chance(20):
+	case w.chance(16):
 		w.setLimit(name, limit)
 		return
 	case w.chance(30):
-		w.mutexOf(name, "semaphore")
+		w.mutexOf(name, limit)
 		return
 	}
 	c, d := w.handle()
@@ -106,7 +106,7 @@ func (w *worker) semaphore() {
 	defer cancel()
 	op := w.ask(way, "semaphore", name, n, limit)
 	if way == "lock" && w.chance(8) {
-		w.do(ctx, op, "", d, func(ctx context.Context, f func(context.Context) error) error { return s.Do(ctx, n, f) })
+		w.do(ctx, op, 0, d, func(ctx context.Context, f func(context.Context) error) error { return s.Do(ctx, n, f) })
 		return
 	}
 	if h, l := w.take(ctx, op, func(ctx context.Context) (*pawl.Lease, error) { return acquire(ctx, n) }); h != nil {
@@ -118,6 +118,13 @@ func (w *worker) semaphore() {
 // refused all the same.
 func (w *worker) setLimit(name string, declared int64) {
 	limit := max(1, w.rand.Int64N(declared+4)-1)
+	w.changeLimit(name, declared, limit)
+	if limit == 1 {
+		w.mutexOf(name, declared)
+	}
+}
+
+func (w *worker) changeLimit(name string, declared, limit int64) {
 	e := Event{At: w.rec.Now(), Op: w.ops.Add(1), What: SetLimit, Name: name, Kind: "semaphore", Limit: limit}
 	w.rec.Record(e)
 	end := w.calls.begin(fmt.Sprintf("SetLimit of %q", name), nil)
@@ -130,9 +137,6 @@ func (w *worker) setLimit(name string, declared int64) {
 	w.rec.Record(e)
 	if errors.Is(err, pawl.ErrInvalid) {
 		w.fail(err)
-	}
-	if limit == 1 {
-		w.mutexOf(name, "semaphore")
 	}
 }
 

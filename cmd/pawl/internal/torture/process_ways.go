@@ -131,18 +131,19 @@ func (w *worker) mutex() {
 	case w.chance(12):
 		w.all()
 	default:
-		w.mutexOf(name, "")
+		w.mutexOf(name, 0)
 	}
 }
 
-// mutexOf locks a mutex. note says that another kind of lock may be in use under
-// that name.
-func (w *worker) mutexOf(name, note string) {
+// mutexOf locks a mutex. If permits is not 0, that is the name of a semaphore with so
+// many: if the mutex is granted, nobody can use the semaphore or change its limit
+// meanwhile, which is tried.
+func (w *worker) mutexOf(name string, permits int64) {
 	c, d := w.handle()
 	m := c.Mutex(name)
 	ctx, cancel := w.patience()
 	defer cancel()
-	if note != "" {
+	if permits > 0 {
 		ctx, cancel = context.WithTimeout(ctx, w.between(0, w.c.TTL/4))
 		defer cancel()
 	}
@@ -151,18 +152,32 @@ func (w *worker) mutexOf(name, note string) {
 	case 0, 1:
 		way, lock = "try", m.TryLock
 	case 2:
-		w.do(ctx, w.ask("lock", "mutex", name, 1, 1), note, d, m.Do)
+		w.do(ctx, w.ask("lock", "mutex", name, 1, 1), permits, d, m.Do)
 		return
 	}
 	op := w.ask(way, "mutex", name, 1, 1)
-	op.Note = note
-	if h, l := w.take(ctx, op, lock); h != nil {
+	op.Note = besides(permits)
+	h, l := w.take(ctx, op, lock)
+	if h != nil && permits > 0 {
+		h.hold(d / 2)
+		w.changeLimit(name, permits, permits+w.rand.Int64N(2))
+	}
+	if h != nil {
 		w.use(h, l, d)
 	}
 }
 
+// besides is the note of an operation on a name that is a semaphore's, by which the
+// reason of a failure is checked. It is not written down.
+func besides(permits int64) string {
+	if permits > 0 {
+		return "semaphore"
+	}
+	return ""
+}
+
 // do works within a lock's Do.
-func (w *worker) do(ctx context.Context, op Event, note string, d time.Duration, do func(context.Context, func(context.Context) error) error) {
+func (w *worker) do(ctx context.Context, op Event, permits int64, d time.Duration, do func(context.Context, func(context.Context) error) error) {
 	var h *held
 	held := false
 	own := errors.New("the work went wrong")
@@ -178,7 +193,7 @@ func (w *worker) do(ctx context.Context, op Event, note string, d time.Duration,
 		return own
 	})
 	end()
-	op.Note = note
+	op.Note = besides(permits)
 	if h == nil {
 		w.failed(ctx, op, err)
 		return

@@ -52,7 +52,8 @@ const (
 	Write What = "write"
 	// SetLimit: the limit of a semaphore was changed: Limit. It is written twice, with
 	// the same Op and At: before the call, with End 0, and after it, with End. If the
-	// second is missing, or has Err, it may have happened, then or later.
+	// second is missing, or has Err, it may have happened, then or later; if its Note is
+	// "limit", it was refused.
 	SetLimit What = "limit"
 	// ForceRelease: the name was freed by force. It is written twice, like SetLimit.
 	ForceRelease What = "force"

@@ -23,9 +23,11 @@ func newJudgement(history []Event) *judgement {
 	}
 	for _, c := range r.order {
 		l := r.lock(c.Name)
-		if c.What == SetLimit {
+		switch {
+		case c.void:
+		case c.What == SetLimit:
 			l.limits = append(l.limits, *c)
-		} else {
+		default:
 			l.forces = append(l.forces, *c)
 		}
 	}
@@ -201,7 +203,11 @@ func (r *historian) call(key tenureKey, e *Event) {
 		return
 	}
 	c.Event = e
-	if e.Err != "" {
+	switch {
+	case e.Note == "limit":
+		c.void = true // it was refused
+		return
+	case e.Err != "":
 		return
 	}
 	c.end = e.End

@@ -2,14 +2,15 @@ package torture
 
 import "time"
 
-// grace is how long a process has to go on after the last fault.
-const grace = 5 * time.Second
+// grace is how long a process has to go on after the last fault, at the least. In that
+// time, or when it is told to end, whatever it waits for comes to an end.
+const grace = time.Second
 
 // stuck: whoever asks is answered, and when all faults are over, everybody goes on.
 //
-// Invariant: a call that was made in a process that lives to the end of the history, or ended by
-// itself, has returned by then; and a process that runs undisturbed for some seconds is
-// granted something, or told that it is not, for no call waits that long.
+// Invariant: a process always waits for a lock, or holds one for a short time; and when it is told to
+// end, which is after the last fault, all that it waits for ends. So it was granted something by then, or
+// told that it is not. One that ended well had an answer to all that it asked.
 func (j *judgement) stuck() {
 	over := j.lastFault()
 	for _, f := range j.lives {
@@ -39,7 +40,7 @@ func (j *judgement) stuck() {
 		j.note("whether all went on after the last fault was not judged of %d: they had less than %v for it", j.brief, grace)
 	}
 	for _, t := range j.tenures {
-		if f := j.lifeOf(t); t.granted == nil && t.failed == nil && f.killed == nil && f.quit == nil {
+		if f := j.lifeOf(t); t.granted == nil && t.failed == nil && f.killed == nil && (f.quit == nil || f.quit.Err == "") {
 			j.find("stuck", t.name, t.ask.At, []*Event{t.ask},
 				"%s asked for %q at %s, and had no answer when all was over, at %s.", who(t.process, t.life), t.name, j.when(t.ask.At), j.when(j.end))
 		}

@@ -106,6 +106,7 @@ type lock struct {
 type decree struct {
 	*Event
 	at, end int64
+	void    bool // it surely had no effect
 }
 
 // lifetime is a life of a process.

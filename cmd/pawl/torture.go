@@ -183,11 +183,13 @@ func (a *app) torture(ctx context.Context, o *tortureOptions) error {
 		hooks.Outside = outsideFaults(os.Stdin)
 	}
 	res, err := torture.Run(ctx, o.Options, hooks)
-	show.end()
 	var (
 		unreachable *torture.StoreError
 		unstarted   *torture.StartError
 	)
+	if err != nil {
+		show.end()
+	}
 	switch {
 	case errors.As(err, &unreachable):
 		return engine(err)
@@ -201,6 +203,9 @@ func (a *app) torture(ctx context.Context, o *tortureOptions) error {
 	if err := history.write(func(w io.Writer) error { return writeHistory(w, res.History) }); err != nil {
 		return err
 	}
+	show.progress(torture.Progress{Elapsed: time.Since(res.Started), Phase: "judging what happened"})
+	res.Verdict = torture.Judge(res.History)
+	show.end()
 	if err := report.write(res.WriteHTML); err != nil {
 		return err
 	}

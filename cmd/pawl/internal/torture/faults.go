@@ -38,7 +38,7 @@ func (r *run) hurt(ctx context.Context) {
 			for len(hurt) > 0 {
 				delete(hurt, <-healed)
 			}
-			least := max(1, r.o.Processes/4)
+			least := max(1, r.o.Processes/3)
 			most = least + chance.IntN(r.o.Processes-least)
 			if !sleep(ctx, between(chance, 0, r.o.TTL/2)) {
 				return

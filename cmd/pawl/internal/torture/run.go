@@ -33,13 +33,13 @@ type Hooks struct {
 	Start func() *exec.Cmd
 	// Progress is called now and then; it may be nil.
 	Progress func(Progress)
-	// Early ends the torture before its time: it is judged all the same.
+	// Early ends the torture before its time: there is a result all the same.
 	Early <-chan struct{}
 	// Outside are faults that somebody else made, as of the server; it may be nil.
 	Outside <-chan Event
 }
 
-// Run tortures as o says. What is wrong with o it returns before it does anything,
+// Run tortures as o says, and returns what happened, to be judged. What is wrong with o it returns before it does anything,
 // and a *StoreError if the store can't be used. When ctx is done it ends at
 // once.
 func Run(ctx context.Context, o Options, h Hooks) (*Result, error) {
@@ -86,7 +86,10 @@ func Run(ctx context.Context, o Options, h Hooks) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("ended before it could be judged: %w", context.Cause(ctx))
 	}
-	return r.judge(), nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slices.SortStableFunc(r.history, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	return &Result{Options: r.o, Started: r.started, Begin: r.begin, End: r.now(), History: r.history}, nil
 }
 
 // run is a torture that goes on.
@@ -157,7 +160,7 @@ func (r *run) torture(ctx context.Context, route *route) error {
 	r.hurt(hurting)
 	// Everybody is well again, and must be able to go on.
 	r.phase("faults are over")
-	sleep(ctx, r.o.TTL*3/2)
+	sleep(ctx, max(r.o.TTL*3/2, grace+grace/10))
 	r.phase("ending the processes")
 	r.end(ctx)
 	r.phase("")
@@ -285,15 +288,6 @@ func (c *Counts) add(e *Event) {
 		}
 	case Killed, Paused, Fault:
 		c.Faults[e.Fault]++
-	}
-}
-
-func (r *run) judge() *Result {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	slices.SortStableFunc(r.history, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
-	return &Result{
-		Options: r.o, Started: r.started, Begin: r.begin, End: r.now(), History: r.history, Verdict: Judge(r.history),
 	}
 }
 

@@ -124,9 +124,10 @@ func left(ctx context.Context, store driver.Store, ttl time.Duration, prefix str
 	client := pawl.New(store, nil)
 	defer client.Close(ctx)
 	// Some engines let sessions live longer than they were asked to.
-	for end := time.Now().Add(3*ttl + 15*time.Second); ; {
+	for end := time.Now().Add(2*ttl + 5*time.Second); ; {
+		last := time.Now().After(end)
 		found := list(ctx, client, prefix)
-		if len(found) == 0 || ctx.Err() != nil || time.Now().After(end) {
+		if len(found) == 0 || ctx.Err() != nil || last {
 			return found
 		}
 		select {

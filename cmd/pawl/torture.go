@@ -292,7 +292,7 @@ func (l *progressLine) progress(p torture.Progress) {
 	text := fmt.Sprintf("%v of %v: %d grants, %d lost, %d of %d writes refused; %s",
 		p.Elapsed.Round(time.Second), l.total, p.Counts.Grants, p.Counts.Lost, p.Counts.Refused, p.Counts.Writes, or(faultsText(p.Counts.Faults), "no faults"))
 	if p.Phase != "" {
-		text = fmt.Sprintf("%v: %s; %d grants", p.Elapsed.Round(time.Second), p.Phase, p.Counts.Grants)
+		text = fmt.Sprintf("%v: %s", p.Elapsed.Round(time.Second), p.Phase)
 	}
 	if !l.terminal {
 		fmt.Fprintln(l.a.err, text)

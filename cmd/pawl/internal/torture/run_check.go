@@ -158,7 +158,7 @@ func list(ctx context.Context, client *pawl.Client, prefix string) map[string]st
 				}
 				claims = append(claims, fmt.Sprintf("%q (claim %s) %s since %v", c.Owner.Label, c.ID, what, c.Age.Round(time.Millisecond)))
 			}
-			found[q.Name] = fmt.Sprintf("%d claims: %s", len(q.Claims), strings.Join(claims[:min(3, len(claims))], "; "))
+			found[q.Name] = fmt.Sprintf("of its claims (%d), %s", len(q.Claims), strings.Join(claims[:min(3, len(claims))], "; "))
 		}
 	}
 	return found

@@ -57,8 +57,9 @@ func (r *Result) writeHTML(w io.Writer, limit int) error {
 		Options: r.Options, Started: r.Started.UTC().Format("2006-01-02 15:04:05 MST"), Lasted: lasted(s.end - s.begin),
 		Repeat: repeat(r.Options), Found: len(verdict.Findings), Notes: verdict.Notes, Counts: counts(verdict.Counts), Processes: s.processes,
 		Script: template.JS("\"use strict\";\n" + reportData + reportDraw + reportHand), Style: template.CSS(reportCSS),
-		Overview: template.HTML(drawOverview(s, verdict.Findings)),
 	}
+	drawn, ticks := drawOverview(s, verdict.Findings)
+	v.Overview, v.Ticks = template.HTML(drawn), ticks
 	height := laneHeight(len(s.processes))
 	v.OverviewHeight = height * max(1, len(s.processes))
 	each := (11 + height) / height // of the labels, that they don't touch
@@ -77,9 +78,6 @@ func (r *Result) writeHTML(w io.Writer, limit int) error {
 	}
 	for _, f := range verdict.Findings[:min(len(verdict.Findings), listed)] {
 		v.Findings = append(v.Findings, s.found(f))
-	}
-	for i := range 11 {
-		v.Ticks = append(v.Ticks, tick{10 * i, seconds(s.begin + (s.end-s.begin)*int64(i)/10 - s.begin)})
 	}
 	data, left, err := s.draw(verdict.Findings, limit-len(v.Overview)-len(v.Script)-len(v.Style))
 	if err != nil {
@@ -117,8 +115,8 @@ type row struct{ Name, Value string }
 type label struct{ Y, Process int }
 
 type tick struct {
-	Percent int
-	Text    string
+	Last     bool // has no room to its right
+	At, Text string
 }
 
 type found struct {
@@ -234,7 +232,7 @@ func count(n int64) string {
 
 func seconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e9, 'f', 3, 64) }
 
-func lasted(ns int64) string { return time.Duration(ns).Round(time.Millisecond).String() }
+func lasted(ns int64) string { return time.Duration(ns).Round(100 * time.Millisecond).String() }
 
 func hash(s string) string {
 	sum := sha256.Sum256([]byte(s))

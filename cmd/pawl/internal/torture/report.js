@@ -102,7 +102,7 @@ const view = { from: 0, to: data.end };
 const narrowest = 20;
 
 function look(from, to) {
-	const margin = data.end * 0.01;
+	const margin = data.end * .004;
 	const span = Math.min(Math.max(to - from, narrowest), data.end + 2 * margin);
 	const middle = (from + to) / 2;
 	from = Math.min(Math.max(middle - span / 2, -margin), data.end + margin - span);
@@ -113,13 +113,13 @@ function look(from, to) {
 
 function zoom(by, around) {
 	if (around === undefined) around = (view.from + view.to) / 2;
-	const span = Math.min(Math.max((view.to - view.from) * by, narrowest), data.end * 1.02);
+	const span = Math.min(Math.max((view.to - view.from) * by, narrowest), data.end * 1.008);
 	const part = (around - view.from) / (view.to - view.from);
 	look(around - part * span, around - part * span + span);
 }
 
 const move = (part) => look(view.from + part * (view.to - view.from), view.to + part * (view.to - view.from));
-const everything = () => look(-data.end * 0.01, data.end * 1.01);
+const everything = () => look(-data.end * .004, data.end * 1.004);
 
 // Times are said as seconds, as precisely as they are seen.
 function seconds(time, digits) {

@@ -1,5 +1,5 @@
 // The drawing: of what is visible, and what is too narrow to be seen by itself as density.
-const gutter = 88, strip = 10, most = 2500;
+const gutter = 88, strip = 10, feet = 9, most = 2000;
 const svgNS = "http://www.w3.org/2000/svg";
 const plot = byId("plot"), axis = byId("axis"), chart = byId("chart");
 let width = 800, height = 0, bottom = 0;
@@ -26,7 +26,7 @@ function measure() {
 	let y = 0;
 	for (const l of lanes) {
 		l.y = y;
-		l.height = strip + 2 + Math.max(1, l.tracks.length, Math.ceil(16 / height)) * height + 5;
+		l.height = strip + 2 + Math.max(1, l.tracks.length, Math.ceil(16 / height)) * height + feet;
 		l.tracks.forEach((t, i) => t.y = y + strip + 2 + i * height);
 		y += l.height;
 	}
@@ -120,10 +120,15 @@ function drawLane(g, outside, l) {
 		lastX[c] = x;
 		el(g, "rect", { class: "fault " + c, x: round(x), width: round(w), y: l.y, height: l.height });
 		el(g, "rect", { class: "strip " + c, x: round(x), width: round(w), y: l.y, height: strip });
-		const text = f.text && w > 5 * (f.what.length + f.text.length + 2) ? f.what + "  " + f.text : f.what;
+		const full = said(f), text = w > 5.2 * full.length + 6 ? full : f.what;
 		if (w > 5.2 * text.length + 6) el(g, "text", { class: "fname", x: round(Math.max(x, gutter) + 3), y: l.y + 8 }, text);
 	}
 	el(g, "line", { class: "rule", x1: 0, x2: gutter + width, y1: l.y, y2: l.y });
+}
+
+// said is a fault in words; its note may begin with what it is.
+function said(f) {
+	return !f.text ? f.what : f.text.startsWith(f.what) ? f.text : `${f.what}: ${f.text}`;
 }
 
 function faultClass(what) {
@@ -160,7 +165,7 @@ function drawTrack(g, t, wide) {
 		const ask = X(t.ask[i]) - gutter;
 		if (x - ask > .5) waits.fill(n.k + 1, Math.max(0, Math.floor(ask)), Math.min(columns, Math.ceil(x)));
 		if (!c[C.granted]) return;
-		if (c[C.ended] === Lost && end >= 0 && end - lastLost > 4) lost.push(lastLost = end);
+		if (c[C.ended] === Lost && end >= 0 && end - lastLost > 2) lost.push(lastLost = end);
 		if (end - x >= wide || c[C.finding]) { single.push(i); return; }
 		dense = true;
 		const to = Math.min(columns, Math.max(X(t.look[i]) - gutter, x + .35));
@@ -179,10 +184,14 @@ function drawTrack(g, t, wide) {
 	}
 	for (const i of single) drawBar(g, t, i);
 	if (lost.length) {
-		const s = Math.max(2, Math.min(3.5, height / 3));
-		el(g, "path", { class: "lost", d: lost.map((x) => `M${round(gutter + x - s)} ${t.y + .5}h${2 * s}l${-s} ${1.6 * s}z`).join("") });
+		const s = crowded(lost) ? .5 : Math.max(2, Math.min(3.5, height / 3));
+		el(g, "path", { class: "lost", d: lost.map((x) => `M${round(gutter + x - s)} ${t.y + .5}h${2 * s}l${-s} ${s < 1 ? 4 : 1.6 * s}z`).join("") });
 	}
 }
+
+// crowded is whether signs at so many places would hide what they stand beside: then they are
+// ticks.
+const crowded = (places) => places.length > width / 14;
 
 // drawRuns draws columns of the same value as one rectangle, and all of a value as one path.
 function drawRuns(g, columns, value, emit, y, h) {
@@ -199,25 +208,32 @@ function drawBar(g, t, i) {
 	const n = names[t.name[i]], c = data.classes[t.cls[i]];
 	const x = clipX(X(t.start[i])), look = clipX(X(t.look[i])), end = clipX(X(t.end[i]));
 	// A share of the units is a lower bar: readers, and few permits of many.
-	const part = c[C.limit] > 0 && c[C.units] < c[C.limit] ? Math.max(.5, c[C.units] / c[C.limit]) : 1;
+	const part = c[C.limit] > 0 && c[C.units] < c[C.limit] ? Math.max(.65, c[C.units] / c[C.limit]) : 1;
 	const h = (height - 2) * part, y = t.y + 1 + (height - 2 - h);
 	const color = `k${n.k} s${n.shade}`;
 	if (end > look) el(g, "rect", { class: "tail " + color, x: round(look), width: round(end - look), y: round(y + h / 4), height: round(h / 2) });
 	el(g, "rect", { class: `bar ${color}${c[C.finding] ? " shown" : ""}`, x: round(x), width: round(Math.max(look - x, 1)), y: round(y), height: round(h) });
-	const from = Math.max(x, gutter), room = Math.floor((Math.min(end, gutter + width) - from - 6) / 5.6);
-	if (height < 11 || room < 3) return;
-	const token = String(tokenOf(t, i)), full = n.label + " " + token;
-	const text = full.length <= room ? full : token.length <= room && token.length + 3 > room ? token : n.label.slice(0, Math.max(0, room - token.length - 2)) + "… " + token;
-	if (text.length <= room) el(g, "text", { class: "name", x: round(from + 3), y: t.y + height / 2 + 3.5 }, text);
+	const from = Math.max(x, gutter), room = Math.floor((Math.min(end, gutter + width) - from - 5) / 6.05);
+	if (h < 9 || room < 3) return;
+	const text = [`${n.label} ${tokenOf(t, i)}`, `${n.label} ${shortToken(t, i)}`, n.label, shortToken(t, i)].find((s) => s.length <= room);
+	if (text) el(g, "text", { class: "name", x: round(from + 3), y: round(y + h / 2 + 3.5) }, text);
 }
 
 function tokenOf(t, i) {
 	return BigInt(names[t.name[i]].base) + BigInt(t.token[i]);
 }
 
+// shortToken is the end of a token: some stores begin theirs with the time.
+function shortToken(t, i) {
+	const token = String(tokenOf(t, i));
+	return token.length > 7 ? "…" + token.slice(-5) : token;
+}
+
 function drawLinks(g) {
-	const links = (data.links || []).filter(([, , from, , , to]) => from <= view.to && to >= view.from);
+	let links = (data.links || []).filter(([, , from, , , to]) => from <= view.to && to >= view.from);
+	if (links.length > 150) links = links.filter(([, , from, , , to]) => from >= view.from || to <= view.to);
 	const each = Math.max(1, Math.ceil(links.length / 600));
+	g = el(g, "g", { opacity: Math.min(.7, Math.max(.2, 25 / links.length)) });
 	for (let i = 0; i < links.length; i += each) {
 		const [lane, track, from, toLane, toTrack, to] = links[i];
 		const a = lanes[lane].tracks[track], b = lanes[toLane].tracks[toTrack];
@@ -236,15 +252,17 @@ function drawMarks(g, l) {
 		d += `M${round(x)} ${l.y}V${l.y + l.height}M${round(x - 3.5)} ${l.y + 1.5}l7 7m-7 0l7 -7`;
 	}
 	if (d) el(g, "path", { class: "kill", d });
-	const paths = { limit: "", force: "", ended: "" };
-	last = {};
-	for (const m of l.marks) {
-		const x = X(m.from), y = l.y + l.height - 5;
-		if (x < gutter || x > gutter + width || x - last[m.what] < 3) continue;
-		last[m.what] = x;
-		paths[m.what] += m.what === "limit" ? `M${round(x - 3)} ${y}h6l-3 -5z` : m.what === "force" ? `M${round(x)} ${l.y + strip}V${y}M${round(x - 3)} ${y - 4}l3 4l3 -4` : `M${round(x - 3)} ${l.y + 2}h6v6h-6z`;
+	const y = l.y + l.height - 2;
+	const signs = { limit: (x) => `M${x - 3} ${y}h6l-3 -5z`, force: (x) => `M${x} ${y - 7}v7m-3 -3.5l3 3.5l3 -3.5`, ended: (x) => `M${x - 3} ${l.y + 2}h6v6h-6z` };
+	for (const what in signs) {
+		const places = [];
+		for (const m of l.marks) {
+			const x = X(m.from);
+			if (m.what === what && x >= gutter && x <= gutter + width && !(x - places[places.length - 1] < 2)) places.push(round(x));
+		}
+		const sign = crowded(places) ? (x) => `M${x} ${y}v-4` : signs[what];
+		if (places.length) el(g, "path", { class: what === "force" || crowded(places) ? "mark" : "mark full", d: places.map(sign).join("") });
 	}
-	for (const what in paths) if (paths[what]) el(g, "path", { class: what === "force" ? "mark" : "mark full", d: paths[what] });
 }
 
 function drawFindings(g) {

@@ -39,7 +39,8 @@ function about(hit) {
 	if (hit.gone) lines.push(["not running", `${seconds(hit.gone.from, 3)} – ${seconds(hit.gone.to, 3)} s`]);
 	for (const f of (hit.things || []).slice(0, 6)) {
 		const when = f.to > f.from ? `${seconds(f.from, 3)} – ${seconds(f.to, 3)} s, ${long(f.to - f.from)}` : seconds(f.from, 3) + " s";
-		lines.push([f.what, f.text ? when + "; " + f.text : when]);
+		lines.push([f.what, when]);
+		if (f.text) lines.push(["", f.text]);
 	}
 	if ((hit.things || []).length > 6) lines.push(["", `and ${hit.things.length - 6} more`]);
 	return { head, lines };
@@ -328,8 +329,8 @@ function furnish() {
 
 furnish();
 measure();
-view.from = -data.end * .01;
-view.to = data.end * 1.01;
+view.from = -data.end * .004;
+view.to = data.end * 1.004;
 addEventListener("resize", () => { measure(); redraw(); });
 draw();
 follow();

@@ -3,6 +3,9 @@ package torture
 import (
 	"fmt"
 	"html"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -16,7 +19,7 @@ type overview struct {
 	out    strings.Builder
 }
 
-func drawOverview(s *story, findings []Finding) string {
+func drawOverview(s *story, findings []Finding) (svg string, ticks []tick) {
 	n := max(1, len(s.processes))
 	o := &overview{s: s, height: laneHeight(n), cells: min(600, max(60, 10_000/n))}
 	all := n * o.height
@@ -36,10 +39,28 @@ func drawOverview(s *story, findings []Finding) string {
 			i+1, x, x, all, html.EscapeString(f.Rule+" "+f.Name))
 	}
 	w.WriteString(`</svg>`)
-	return o.out.String()
+	return o.out.String(), o.ticks()
 }
 
 func laneHeight(lanes int) int { return min(24, max(5, 240/max(1, lanes))) }
+
+// ticks are round numbers of seconds.
+func (o *overview) ticks() []tick {
+	all := float64(o.s.end-o.s.begin) / 1e9
+	step := math.Pow(10, math.Floor(math.Log10(all/5)))
+	for _, by := range []float64{5, 2} {
+		if all/(step*by) >= 5 {
+			step *= by
+			break
+		}
+	}
+	var ticks []tick
+	for n := 0.0; n*step <= all; n++ {
+		at := n * step
+		ticks = append(ticks, tick{at > .97*all, o.percent(o.s.begin + int64(at*1e9)), strconv.FormatFloat(math.Round(at/step)*step, 'g', 9, 64)})
+	}
+	return ticks
+}
 
 // percent says where a time is. Widths are percents so that the drawing needs no JS to fit.
 func (o *overview) percent(at int64) string {
@@ -100,19 +121,23 @@ func (o *overview) density() {
 			spread(row(b.lane, kindClass(o.s.names[b.name].kind)), float64(b.grant-o.s.begin)/cell, float64(b.look-o.s.begin)/cell)
 		}
 	}
-	most := 0.0 // that a process believes at once
+	var sums []float64 // what a process believes at once
 	for lane := range n {
 		for x := range o.cells {
 			sum := 0.0
 			for kind := range kinds {
 				sum += row(lane, kind)[x]
 			}
-			most = max(most, sum)
+			if sum > 0 {
+				sums = append(sums, sum)
+			}
 		}
 	}
-	if most == 0 {
+	if len(sums) == 0 {
 		return
 	}
+	slices.Sort(sums)
+	most := sums[len(sums)*98/100] // a few peaks don't make all else low
 	for lane := range n {
 		below := make([]float64, o.cells)
 		for kind := range kinds {
@@ -138,7 +163,7 @@ func area(below, values []float64, most, height float64) string {
 	empty := true
 	last := [2]int{-1, -1}
 	for i, v := range values {
-		y := [2]int{int(height * (1 - (below[i]+v)/most)), int(height * (1 - below[i]/most))}
+		y := [2]int{int(height * (1 - min(1, (below[i]+v)/most))), int(height * (1 - min(1, below[i]/most)))}
 		below[i] += v
 		empty = empty && v == 0
 		if y == last {

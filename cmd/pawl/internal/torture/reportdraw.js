@@ -5,6 +5,13 @@ const plot = byId("plot"), axis = byId("axis"), chart = byId("chart");
 let width = 800, height = 0, bottom = 0;
 let chosen = null; // {track, i}
 let current = 0; // the finding that is looked at, from 1
+const byTime = data.findings.map((_, i) => i).sort((a, b) => data.findings[a].at - data.findings[b].at);
+
+// isAside is whether a name has nothing to do with the finding that is looked at.
+function isAside(n) {
+	const f = data.findings[current - 1];
+	return !!f && f.name !== "" && f.name !== n.name;
+}
 
 function el(parent, tag, attributes, text) {
 	const e = document.createElementNS(svgNS, tag);
@@ -89,13 +96,19 @@ function drawAxis(ticks) {
 		if (x >= gutter - 1 && x <= gutter + width + 1) el(g, "text", { x: round(Math.min(Math.max(x, gutter + 8), gutter + width - 24)), y: 11 }, seconds(t, ticks.digits));
 	}
 	let last = -Infinity;
-	data.findings.forEach((f, i) => {
-		const x = X(f.at), w = 8 + 6.5 * String(i + 1).length;
-		if (x < gutter || x > gutter + width || x - last < w && i + 1 !== current) return;
-		last = x;
+	// Findings that are too close share a flag, with the number of the one looked at.
+	const flags = [];
+	for (const i of byTime) {
+		const x = X(data.findings[i].at), last = flags[flags.length - 1];
+		if (x < gutter || x > gutter + width) continue;
+		if (!last || x - last.x > 34) flags.push({ x, first: i, more: 0 });
+		else { last.more++; if (i + 1 === current) { last.first = i; last.x = x; } }
+	}
+	for (const { x, first, more } of flags) {
+		const text = more ? `${first + 1} +${more}` : String(first + 1), w = 8 + 6.3 * text.length;
 		el(g, "rect", { class: "flag", x: round(x - w / 2), y: 14, width: w, height: 12, rx: 2 });
-		el(g, "text", { class: "flagname", x: round(x), y: 23.5 }, i + 1);
-	});
+		el(g, "text", { class: "flagname", x: round(x), y: 23.5 }, text);
+	}
 	axis.replaceChildren(g);
 }
 
@@ -120,8 +133,8 @@ function drawLane(g, outside, l) {
 		lastX[c] = x;
 		el(g, "rect", { class: "fault " + c, x: round(x), width: round(w), y: l.y, height: l.height });
 		el(g, "rect", { class: "strip " + c, x: round(x), width: round(w), y: l.y, height: strip });
-		const full = said(f), text = w > 5.2 * full.length + 6 ? full : f.what;
-		if (w > 5.2 * text.length + 6) el(g, "text", { class: "fname", x: round(Math.max(x, gutter) + 3), y: l.y + 8 }, text);
+		const full = said(f), text = w > 5.7 * full.length + 6 ? full : f.what;
+		if (w > 5.7 * text.length + 6) el(g, "text", { class: "fname", x: round(Math.max(x, gutter) + 3), y: l.y + 8 }, text);
 	}
 	el(g, "line", { class: "rule", x1: 0, x2: gutter + width, y1: l.y, y2: l.y });
 }
@@ -155,23 +168,24 @@ function threshold() {
 }
 
 function drawTrack(g, t, wide) {
-	const columns = Math.ceil(width) + 1, kinds = 4;
+	const columns = Math.ceil(width) + 1, kinds = 8; // and those of names that are aside
+	const aside = names.map((n) => isAside(n) ? 4 : 0);
 	const cover = new Float32Array(columns * kinds), waits = new Uint8Array(columns);
 	const single = [], lost = [];
 	let dense = false, lastLost = -Infinity;
 	eachIn(t, view.from, view.to, (i) => {
-		const n = names[t.name[i]], c = data.classes[t.cls[i]];
+		const n = names[t.name[i]], c = data.classes[t.cls[i]], kind = n.k + aside[t.name[i]];
 		const x = X(t.start[i]) - gutter, end = X(t.end[i]) - gutter;
 		const ask = X(t.ask[i]) - gutter;
-		if (x - ask > .5) waits.fill(n.k + 1, Math.max(0, Math.floor(ask)), Math.min(columns, Math.ceil(x)));
+		if (x - ask > .5) waits.fill(kind + 1, Math.max(0, Math.floor(ask)), Math.min(columns, Math.ceil(x)));
 		if (!c[C.granted]) return;
 		if (c[C.ended] === Lost && end >= 0 && end - lastLost > 2) lost.push(lastLost = end);
 		if (end - x >= wide || c[C.finding]) { single.push(i); return; }
 		dense = true;
 		const to = Math.min(columns, Math.max(X(t.look[i]) - gutter, x + .35));
-		for (let p = Math.max(0, Math.floor(x)); p < to; p++) cover[p * kinds + n.k] += Math.min(to, p + 1) - Math.max(x, p);
+		for (let p = Math.max(0, Math.floor(x)); p < to; p++) cover[p * kinds + kind] += Math.min(to, p + 1) - Math.max(x, p);
 	});
-	drawRuns(g, columns, (p) => waits[p], (value, d) => el(g, "path", { class: "wait k" + (value - 1), d }), t.y + height / 2 - 1, height > 6 ? 2 : 1);
+	drawRuns(g, columns, (p) => waits[p], (value, d) => el(g, "path", { class: `wait k${(value - 1) % 4}${value > 4 ? " aside" : ""}`, d }), t.y + height / 2 - 1, height > 6 ? 2 : 1);
 	if (dense) {
 		drawRuns(g, columns, (p) => {
 			let k = 0, sum = 0;
@@ -180,7 +194,7 @@ function drawTrack(g, t, wide) {
 				if (cover[p * kinds + i] > cover[p * kinds + k]) k = i;
 			}
 			return sum > .02 ? 1 + k * 3 + (sum < .4 ? 0 : sum < .75 ? 1 : 2) : 0;
-		}, (value, d) => el(g, "path", { class: `dense k${Math.floor((value - 1) / 3)} l${(value - 1) % 3}`, d }), t.y + 1, height - 2);
+		}, (value, d) => el(g, "path", { class: `dense k${Math.floor((value - 1) / 3) % 4} l${(value - 1) % 3}${value > 12 ? " aside" : ""}`, d }), t.y + 1, height - 2);
 	}
 	for (const i of single) drawBar(g, t, i);
 	if (lost.length) {
@@ -210,11 +224,11 @@ function drawBar(g, t, i) {
 	// A share of the units is a lower bar: readers, and few permits of many.
 	const part = c[C.limit] > 0 && c[C.units] < c[C.limit] ? Math.max(.65, c[C.units] / c[C.limit]) : 1;
 	const h = (height - 2) * part, y = t.y + 1 + (height - 2 - h);
-	const color = `k${n.k} s${n.shade}`;
+	const color = `k${n.k} s${n.shade}${isAside(n) ? " aside" : ""}`;
 	if (end > look) el(g, "rect", { class: "tail " + color, x: round(look), width: round(end - look), y: round(y + h / 4), height: round(h / 2) });
 	el(g, "rect", { class: `bar ${color}${c[C.finding] ? " shown" : ""}`, x: round(x), width: round(Math.max(look - x, 1)), y: round(y), height: round(h) });
 	const from = Math.max(x, gutter), room = Math.floor((Math.min(end, gutter + width) - from - 5) / 6.05);
-	if (h < 9 || room < 3) return;
+	if (h < 9 || room < 3 || isAside(n)) return;
 	const text = [`${n.label} ${tokenOf(t, i)}`, `${n.label} ${shortToken(t, i)}`, n.label, shortToken(t, i)].find((s) => s.length <= room);
 	if (text) el(g, "text", { class: "name", x: round(from + 3), y: round(y + h / 2 + 3.5) }, text);
 }
@@ -233,7 +247,7 @@ function drawLinks(g) {
 	let links = (data.links || []).filter(([, , from, , , to]) => from <= view.to && to >= view.from);
 	if (links.length > 150) links = links.filter(([, , from, , , to]) => from >= view.from || to <= view.to);
 	const each = Math.max(1, Math.ceil(links.length / 600));
-	g = el(g, "g", { opacity: Math.min(.7, Math.max(.2, 25 / links.length)) });
+	g = el(g, "g", { opacity: round(Math.min(.7, Math.max(.2, 25 / links.length)) * (current ? .4 : 1)) });
 	for (let i = 0; i < links.length; i += each) {
 		const [lane, track, from, toLane, toTrack, to] = links[i];
 		const a = lanes[lane].tracks[track], b = lanes[toLane].tracks[toTrack];
@@ -269,8 +283,8 @@ function drawFindings(g) {
 	let last = -Infinity;
 	data.findings.forEach((f, i) => {
 		const x = X(f.at);
-		if (x < gutter - 2 || x > gutter + width + 2 || x - last < 2 && i + 1 !== current) return;
+		if (x < gutter - 2 || x > gutter + width + 2 || Math.abs(x - last) < 2 && i + 1 !== current) return;
 		last = x;
-		el(g, "line", { class: "finding", x1: round(x), x2: round(x), y1: 0, y2: bottom });
+		el(g, "line", { class: i + 1 === current ? "finding now" : "finding", x1: round(x), x2: round(x), y1: 0, y2: bottom });
 	});
 }

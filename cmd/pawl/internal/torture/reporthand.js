@@ -104,6 +104,14 @@ function hideTip() {
 	if (chosen) { chosen = null; redraw(); }
 }
 
+// letGo lets go of what is chosen, and then of the finding.
+function letGo() {
+	if (tip.hidden) current = 0;
+	if (byId("which")) byId("which").textContent = current || "–";
+	hideTip();
+	redraw();
+}
+
 function placeTip() {
 	if (tip.hidden) return;
 	if (chosen) {
@@ -193,7 +201,7 @@ chart.addEventListener("wheel", (e) => {
 // Keys.
 const keys = {
 	ArrowLeft: () => move(-.2), ArrowRight: () => move(.2), "+": () => zoom(.6), "=": () => zoom(.6), "-": () => zoom(1 / .6),
-	0: everything, Home: () => move(-1e9), End: () => move(1e9), Escape: hideTip, n: () => jump(current + 1), p: () => jump(current - 1),
+	0: everything, Home: () => move(-1e9), End: () => move(1e9), Escape: letGo, n: () => jump(current + 1), p: () => jump(current - 1),
 };
 chart.addEventListener("keydown", (e) => {
 	if (e.ctrlKey || e.metaKey || e.altKey || e.target !== chart) return;
@@ -228,13 +236,14 @@ function choose(key) {
 	redraw();
 }
 
-// jump shows a finding: the time of its events, and as much around.
+// jump shows a finding: the time of its events, as far as they are near, and as much around.
 function jump(number) {
 	if (!data.findings.length) return;
 	current = number < 1 ? data.findings.length : number > data.findings.length ? 1 : number;
-	const f = data.findings[current - 1], span = Math.max(f.to - f.from, 20e3);
+	const f = data.findings[current - 1], far = 1e6;
+	const from = Math.max(f.from, f.at - far), to = Math.min(f.to, f.at + far), span = Math.max(to - from, 20e3);
 	hideTip();
-	look(f.from - span * .6, f.to + span * .6);
+	look(from - span * .3, to + span * .3);
 	byId("which").textContent = current;
 	byId("said").textContent = `finding ${current}, ${f.rule}, ${f.name}, at ${seconds(f.at, 3)} seconds`;
 }

@@ -12,7 +12,7 @@ TESTED := $(foreach m,./integration $(filter-out ./integration,$(MODULES)),$(m)/
 TESTFLAGS := -timeout 30m -p 4 -parallel 8
 # Packages that run crowds of processes, each of which is nobody's race: without the
 # race detector, which slows all of them.
-CROWDS := /integration/(synchronizers|command)$$
+CROWDS := /integration/(synchronizers|command|torture)$$
 
 # In every module, also after one has failed, so that a run tells of all.
 each = @failed=; for m in $(MODULES); do echo "== $$m: $(1)"; (cd $$m && $(1)) || failed="$$failed $$m"; done; \

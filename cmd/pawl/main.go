@@ -227,7 +227,8 @@ Exit status:
   69  the store can't be reached   79  the lock was lost, or held too long
 'pawl run' and 'pawl elect' otherwise end as their command does: with its status,
 128+N after signal N, 127 if it was not found, 126 if it can't be run, 71 if it
-can't be guarded; 'pawl doctor' has 0, 1, 69 and 78, see 'pawl doctor --help'.`,
+can't be guarded; 'pawl doctor' and 'pawl torture' have some of their own, see their
+--help.`,
 		Example: `  pawl run backup -- /usr/local/bin/backup.sh
   pawl elect scheduler -- ./scheduler
   pawl show backup

@@ -34,7 +34,7 @@ const (
 	// Look: at At, which was read before the lease was asked, the lease said that
 	// it holds: its Err, its context's Err or its Done. Until, Token.
 	Look What = "look"
-	// Told: at a look, all of them said that it does not. Err.
+	// Told: at a look, which was over at End, all of them said that it does not. Err.
 	Told What = "told"
 	// Changed: Units are other ones from now on (a writer became a reader, a reader a
 	// writer). Units, Token, Until. Way says which.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Judge finds in a history, of events ordered by At, what must not be.
@@ -16,6 +17,7 @@ func Judge(history []Event) *Verdict {
 	j := newJudgement(history)
 	for _, l := range j.locks {
 		j.exclusion(l)
+		j.lost(l)
 		j.tokens(l)
 		j.fence(l)
 	}
@@ -36,6 +38,7 @@ type judgement struct {
 	lives   []*lifetime
 	byLife  map[lifeKey]*lifetime
 	handed  map[string]*tenure // by the claim handed over
+	server  []*Event           // faults of the store itself
 
 	brief    int // processes that had too little time to be judged stuck
 	findings []Finding
@@ -60,7 +63,8 @@ func (j *judgement) find(rule, name string, at int64, events []*Event, format st
 	}
 	j.found[inName]++
 	j.found[rule]++
-	f := Finding{Rule: rule, Name: name, At: at, Text: fmt.Sprintf(format, args...)}
+	text := fmt.Sprintf(format, args...)
+	f := Finding{Rule: rule, Name: name, At: at, Text: strings.ToUpper(text[:1]) + text[1:]}
 	for _, e := range events {
 		if e != nil {
 			f.Events = append(f.Events, *e)
@@ -109,6 +113,8 @@ func who(process, life int) string {
 func (t *tenure) who() string {
 	s := fmt.Sprintf("%s, token %d", who(t.process, t.life), t.token())
 	switch {
+	case t.kind == semaphore && t.units == 1:
+		s += ", with 1 permit"
 	case t.kind == semaphore:
 		s += fmt.Sprintf(", with %d permits", t.units)
 	case t.kind == rw && t.exclusive():

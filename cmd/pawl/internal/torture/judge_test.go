@@ -149,6 +149,17 @@ func TestJudge(t *testing.T) {
 			turn{process: 2, op: 1, ask: 2, granted: 60, token: 6, look: 70}).
 			event(14, 1, Event{What: Paused}).event(80, 1, Event{What: Resumed}), "linearizable told", "was paused from 0.013 to 0.079 s"},
 
+		{"lost before its time", turns("mutex", 1, turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, look: 12, until: 100}).
+			event(20, 1, Event{What: Told, Op: 1, Err: "gone", End: 21}), "lost", "was good until 0.099 s"},
+		{"lost in time", turns("mutex", 1, turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, look: 12, until: 100}).
+			event(20, 1, Event{What: Told, Op: 1, Err: "gone", End: 101}), "", ""},
+		{"lost by force", turns("mutex", 1, turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, look: 12, until: 100}).
+			event(20, 1, Event{What: Told, Op: 1, Err: "gone", End: 21}).event(15, 2, force(15, 30, "")), "", ""},
+		{"lost by a server that was hurt", turns("mutex", 1, turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, look: 12, until: 100}).
+			event(20, 1, Event{What: Told, Op: 1, Err: "gone", End: 21}).event(11, 0, Event{What: Fault, Fault: "server", End: 13}), "", ""},
+		{"unlock finds that it was lost before its time", turns("mutex", 1, turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, look: 12, until: 100}).
+			event(20, 1, Event{What: Release, Op: 1, Way: "unlock"}).event(21, 1, Event{What: Released, Op: 1, Way: "unlock", Err: "lost"}), "lost", ""},
+
 		{"forced", turns("mutex", 1, one, two).event(15, 3, force(15, 16, "")), "", ""},
 		{"forced after it", turns("mutex", 1, one, two).event(35, 3, force(35, 36, "")), "exclusion linearizable", ""},
 		{"forced before they asked", turns("mutex", 1, turn{process: 1, op: 1, ask: 5, granted: 10, token: 5, look: 30},

@@ -92,6 +92,9 @@ func (r *historian) read(e *Event) {
 			p[len(p)-1].to = e.At
 		}
 	case Fault:
+		if e.Process == 0 {
+			r.server = append(r.server, e)
+		}
 		if e.Fault != "kill" && e.Fault != "pause" {
 			r.counts.Faults[e.Fault]++
 		}

@@ -133,9 +133,13 @@ func (s *simulation) record(t *simTurn, what What, set func(*Event)) {
 // serve is the store: what has run out goes, and who fits is granted, in order.
 func (s *simulation) serve() {
 	for _, n := range s.names {
-		out := func(t *simTurn) bool { return t.expires <= s.now && s.wrong != "eternal" }
+		out := func(t *simTurn) bool { return t.expires <= s.now }
 		n.holds = slices.DeleteFunc(n.holds, out)
 		n.queue = slices.DeleteFunc(n.queue, out)
+		if len(n.holds) > 0 && s.breaks("thief", 2000) {
+			n.holds[0].over = true
+			n.holds = n.holds[1:]
+		}
 		for len(n.queue) > 0 && (n.used()+n.queue[0].units <= n.limit || s.breaks("crowded", 200)) {
 			t := n.queue[0]
 			n.queue = n.queue[1:]
@@ -306,7 +310,7 @@ func (s *simulation) hold(w *simWorker) {
 				s.record(t, Look, func(e *Event) { e.At = at })
 				return
 			}
-			s.record(t, Told, func(e *Event) { e.At = at })
+			s.record(t, Told, func(e *Event) { e.At, e.End = at, s.now })
 			w.turn = nil
 		}
 	case n < 12:
@@ -406,6 +410,7 @@ func TestJudgeBroken(t *testing.T) {
 		"twins":    "adoption",
 		"gullible": "fence",
 		"pushy":    "exclusion",
+		"thief":    "lost",
 		"deaf":     "exclusion",
 	} {
 		t.Run(wrong, func(t *testing.T) {
@@ -413,7 +418,7 @@ func TestJudgeBroken(t *testing.T) {
 			for seed := range 5 {
 				found += " " + rules(Judge(simulate(uint64(seed), wrong, 20_000)))
 			}
-			if !strings.Contains(found, want) || wrong != "deaf" && wrong != "gullible" && !strings.Contains(found, "linearizable") {
+			if !strings.Contains(found, want) || wrong != "deaf" && wrong != "gullible" && wrong != "thief" && !strings.Contains(found, "linearizable") {
 				t.Errorf("found %q, want %s", found, want)
 			}
 		})

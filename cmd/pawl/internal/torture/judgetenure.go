@@ -68,12 +68,15 @@ func (t *tenure) alone(units int64) bool {
 // was granted.
 func (t *tenure) believed() bool { return t.granted != nil && t.last > t.granted.At }
 
-// over is when it was over, as its process saw it.
+// over is when it was over at the latest, as its process saw it.
 func (t *tenure) over() int64 {
-	for _, e := range []*Event{t.failed, t.released, t.told} {
-		if e != nil {
-			return e.At
-		}
+	switch {
+	case t.failed != nil:
+		return t.failed.At
+	case t.released != nil:
+		return t.released.At
+	case t.told != nil && t.told.End > 0:
+		return t.told.End
 	}
 	return never
 }

@@ -89,11 +89,12 @@ func (h *held) look() bool {
 		}
 		return true
 	}
+	end := h.rec.Now()
 	h.flush()
 	h.told = true
 	for _, p := range h.parts {
 		e := event(p.op, Told)
-		e.At, e.Token, e.Err = at, p.token(), brief(err)
+		e.At, e.End, e.Token, e.Err = at, end, p.token(), brief(err)
 		h.rec.Record(e)
 	}
 	return false

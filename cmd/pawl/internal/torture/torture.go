@@ -69,7 +69,7 @@ type Verdict struct {
 
 // Finding is something that must not be.
 type Finding struct {
-	Rule   string  `json:"rule"` // exclusion, told, tokens, fence, linearizable, adoption, stuck, leftover, process
+	Rule   string  `json:"rule"` // exclusion, told, lost, tokens, fence, linearizable, adoption, stuck, leftover, process
 	Name   string  `json:"name,omitempty"`
 	At     int64   `json:"at"`
 	Text   string  `json:"text"`   // a sentence or two: who, with which tokens, when (in seconds since the beginning)

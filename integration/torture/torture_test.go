@@ -171,10 +171,10 @@ var broken = map[string]struct{ rules, faults string }{
 	"upgrade": {rules: "exclusion, linearizable"},
 
 	// Those show only when leases run out.
-	"margin":   {"exclusion, told, fence, linearizable", "dark,cut,pause"},
-	"owner":    {"exclusion, told, fence, linearizable", "dark,cut,pause"},
-	"renewals": {"exclusion, told, fence, linearizable", "dark,cut,pause"},
-	"wake":     {"exclusion, told, fence, linearizable", "dark,cut,pause"},
+	"margin":   {"lost, exclusion, told, fence, linearizable", "dark,cut,pause"},
+	"owner":    {"lost, exclusion, told, fence, linearizable", "dark,cut,pause"},
+	"renewals": {"lost, exclusion, told, fence, linearizable", "dark,cut,pause"},
+	"wake":     {"lost, exclusion, told, fence, linearizable", "dark,cut,pause"},
 }
 
 func TestBroken(t *testing.T) {

@@ -192,7 +192,7 @@ func counts(c Counts) []row {
 
 // repeat is the command that does the same again; the order of events differs each time.
 func repeat(o Options) string {
-	url := storeurl.WithoutPassword(o.Store)
+	url := cmp.Or(storeurl.WithoutPassword(o.Store), "URL")
 	words := []string{"pawl", "torture", "--store", quote(url), "--for", o.For.String(), "--processes", strconv.Itoa(o.Processes)}
 	if o.TTL > 0 {
 		words = append(words, "--ttl", o.TTL.String())

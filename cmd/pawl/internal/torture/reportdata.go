@@ -111,7 +111,7 @@ func (l pageLane) MarshalJSON() ([]byte, error) {
 // was left out.
 func (s *story) draw(findings []Finding, limit int) (data []byte, left string, err error) {
 	p := &page{
-		begin: s.begin, End: (s.end - s.begin) / 1000, Ends: endTexts, texts: map[string]int{}, classes: map[class]int{},
+		begin: s.begin, End: max(1, (s.end-s.begin)/1000), Ends: endTexts, texts: map[string]int{}, classes: map[class]int{},
 		room: min(maxTexts, limit/8), Texts: []string{""},
 	}
 	p.texts[""] = 0

@@ -29,7 +29,8 @@ const clipX = (x) => Math.min(Math.max(x, gutter - 4), gutter + width + 4);
 function measure() {
 	width = Math.max(200, chart.clientWidth - gutter);
 	const all = lanes.reduce((n, l) => n + Math.max(1, l.tracks.length), 0);
-	height = Math.min(16, Math.max(4, Math.floor(620 / Math.max(1, all))));
+	const deepest = lanes.reduce((n, l) => Math.max(n, l.tracks.length), 1);
+	height = Math.min(16, Math.max(4, Math.floor(620 / Math.max(1, all)), Math.floor(18 / deepest)));
 	let y = 0;
 	for (const l of lanes) {
 		l.y = y;

@@ -76,6 +76,10 @@ func Run(ctx context.Context, o Options, h Hooks) (*Result, error) {
 	defer close(r.starts)
 	go r.starter()
 	r.begin = r.now()
+	over := make(chan struct{})
+	var reporting sync.WaitGroup
+	reporting.Go(func() { r.report(over) })
+	defer func() { close(over); reporting.Wait() }()
 	if err := r.torture(ctx, route); err != nil {
 		return nil, err
 	}
@@ -148,7 +152,7 @@ func (r *run) torture(ctx context.Context, route *route) error {
 	hurting, stop := context.WithTimeout(ctx, r.o.For)
 	defer stop()
 	var work sync.WaitGroup
-	work.Go(func() { r.report(ctx) })
+	defer work.Wait()
 	work.Go(func() {
 		select {
 		case <-r.hooks.Early:
@@ -156,14 +160,12 @@ func (r *run) torture(ctx context.Context, route *route) error {
 		case <-hurting.Done():
 		}
 	})
-	defer work.Wait()
 	r.hurt(hurting)
 	// Everybody is well again, and must be able to go on.
 	r.phase("faults are over")
 	sleep(ctx, max(r.o.TTL*3/2, grace+grace/10))
 	r.phase("ending the processes")
 	r.end(ctx)
-	r.phase("")
 	return ctx.Err()
 }
 
@@ -205,13 +207,13 @@ func (r *run) phase(what string) {
 }
 
 // report tells how it goes on, and notes the faults from outside, until all is over.
-func (r *run) report(ctx context.Context) {
+func (r *run) report(over <-chan struct{}) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	outside := r.hooks.Outside
 	for {
 		select {
-		case <-ctx.Done():
+		case <-over:
 			return
 		case e, ok := <-outside:
 			if !ok {
@@ -224,11 +226,7 @@ func (r *run) report(ctx context.Context) {
 			r.mu.Lock()
 			p := Progress{time.Since(r.started), r.doing, r.counts}
 			p.Counts.Faults = maps.Clone(p.Counts.Faults)
-			over := r.ending && r.doing == ""
 			r.mu.Unlock()
-			if over {
-				return
-			}
 			if r.hooks.Progress != nil {
 				r.hooks.Progress(p)
 			}

@@ -156,6 +156,10 @@ func (t *tenure) adopts(from *tenure) {
 	if from == nil || t.granted == nil || from.lock != t.lock {
 		return
 	}
+	// Where owner marks mean nothing, one claim is handed around in a circle.
+	if from.granted == nil || from.granted.At >= t.granted.At {
+		return
+	}
 	t.from = from
 	if len(from.phases) > 0 && t.units == 0 {
 		t.units = from.phases[len(from.phases)-1].units

@@ -96,7 +96,7 @@ func TestDoctorRedisReplica(t *testing.T) {
 }
 
 func TestDoctorRedisCluster(t *testing.T) {
-	b := newRedis(t, servers.RedisOptions{AppendOnly: true, Args: []string{"--cluster-enabled", "yes"}})
+	b := newRedis(t, servers.RedisOptions{AppendOnly: true, Cluster: true})
 	b.doctor(78).want(t, "fail", "mode", "cluster")
 }
 

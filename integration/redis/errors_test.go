@@ -23,18 +23,7 @@ import (
 // runCluster starts a server that is a whole cluster: each name would work.
 func runCluster(t *testing.T) *servers.Redis {
 	t.Helper()
-	// Its second port, the first one's plus 10000, may be taken or none.
-	var r *servers.Redis
-	var err error
-	for range 4 {
-		if r, err = servers.StartRedis(t.TempDir(), servers.RedisOptions{Args: []string{"--cluster-enabled", "yes"}}); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.Kill)
+	r := servers.RunRedis(t, servers.RedisOptions{Cluster: true})
 	c := dialRedis(t, r)
 	if err := c.Do(t.Context(), c.B().Arbitrary("CLUSTER", "ADDSLOTSRANGE", "0", "16383").Build()).Error(); err != nil {
 		t.Fatal(err)

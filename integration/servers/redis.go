@@ -23,6 +23,7 @@ var ErrMissing = errors.New("redis-server is not installed: `make test` installs
 type RedisOptions struct {
 	AppendOnly bool     // write every command to a file before it is confirmed
 	Password   string   // of the default user
+	Cluster    bool     // it is one of a cluster
 	Args       []string // further arguments, as in "--maxmemory", "1mb"
 }
 
@@ -30,6 +31,7 @@ type RedisOptions struct {
 type Redis struct {
 	daemon
 	opts RedisOptions
+	bus  int // the second port of one of a cluster; the first one's plus 10000 may be taken
 }
 
 // StartRedis starts a server that keeps its data in dir, and returns when it
@@ -43,6 +45,11 @@ func StartRedis(dir string, opts RedisOptions) (*Redis, error) {
 	var err error
 	if r.port, err = takePort(); err != nil {
 		return nil, err
+	}
+	if opts.Cluster {
+		if r.bus, err = takePort(); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.start(); err != nil {
 		return nil, err
@@ -79,6 +86,9 @@ func (r *Redis) server() *exec.Cmd {
 	}
 	if r.opts.Password != "" {
 		args = append(args, "--requirepass", r.opts.Password)
+	}
+	if r.opts.Cluster {
+		args = append(args, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(r.bus))
 	}
 	cmd := exec.Command("redis-server", append(args, r.opts.Args...)...)
 	cmd.SysProcAttr = dieWithParent()

@@ -62,8 +62,7 @@ type simTurn struct {
 	deadline int64 // as its process knows
 	granted  bool  // by the store
 	known    bool  // to its process
-	claim    string
-	over     bool // taken away
+	over     bool  // taken away
 }
 
 func simulate(seed uint64, wrong string, steps int) []Event {

@@ -64,10 +64,6 @@ func (t *tenure) alone(units int64) bool {
 	return t.kind == mutex || t.kind == rw && units >= t.limit
 }
 
-// believed tells whether there is evidence that it was believed, for some time after it
-// was granted.
-func (t *tenure) believed() bool { return t.granted != nil && t.last > t.granted.At }
-
 // over is when it was over at the latest, as its process saw it.
 func (t *tenure) over() int64 {
 	switch {

@@ -288,9 +288,15 @@ func TestWorkEnds(t *testing.T) {
 	defer store.Close()
 	p := &play{TB: t, store: func(int) driver.Store { return store }, processes: 2}
 	p.run(500 * time.Millisecond)
+	handed := make(map[string]bool) // there may be nobody any more who adopts it
+	for _, e := range p.history {
+		if id, _, ok := strings.Cut(e.Claim, "."); ok && e.Way == "handover" {
+			handed[id] = true
+		}
+	}
 	for q, err := range store.List(context.Background(), "") {
 		for _, e := range q.Claims {
-			if !e.Lingering {
+			if !e.Lingering && !handed[e.ID] {
 				t.Errorf("left behind: %+v, %v", q, err)
 			}
 		}

@@ -15,65 +15,21 @@ import (
 	"github.com/pawl-go/pawl/internal/proctest"
 )
 
-// server is a real one that keeps what it has written.
-type server interface {
-	URL() string
-	Kill()
-	Restart() error
-}
-
-// engine is what the tests of all engines need of one.
-type engine struct {
-	name string
-	// start starts a server of the test's own; nil: there is none.
-	start func(testing.TB) server
-}
-
-var engines = []engine{
-	{name: "folder"},
-	{name: "redis", start: func(t testing.TB) server {
-		return redisServer{servers.RunRedis(t, servers.RedisOptions{AppendOnly: true})}
-	}},
-	{name: "etcd", start: func(t testing.TB) server { return etcdServer{servers.RunEtcd(t, servers.EtcdOptions{})} }},
-	{name: "zookeeper", start: func(t testing.TB) server { return zooKeeperServer{servers.RunZooKeeper(t, servers.ZooKeeperOptions{})} }},
-	{name: "mysql", start: func(t testing.TB) server { return mysqlServer{servers.RunMariaDB(t, servers.MariaDBOptions{})} }},
-	{name: "postgres", start: func(t testing.TB) server {
-		return postgresServer{servers.RunPostgres(t, servers.PostgresOptions{Password: "secret"})}
-	}},
-}
-
-type redisServer struct{ *servers.Redis }
-
-func (r redisServer) Restart() error { return r.Redis.Restart(true) }
-
-type etcdServer struct{ *servers.Etcd }
-
-func (e etcdServer) Restart() error { return e.Etcd.Restart(true) }
-
-type zooKeeperServer struct{ *servers.ZooKeeper }
-
-func (z zooKeeperServer) Restart() error { return z.ZooKeeper.Restart(true) }
-
-type mysqlServer struct{ *servers.MariaDB }
-
-func (m mysqlServer) URL() string { return m.MariaDB.URL() + "?create=true" }
-
-type postgresServer struct{ *servers.Postgres }
-
-func (p postgresServer) URL() string { return p.Postgres.URL() + "&create=true" }
+// engines are all, and a folder, which has no server.
+var engines = append([]servers.Engine{{Name: "folder"}}, servers.Engines...)
 
 func TestEngines(t *testing.T) {
 	for _, e := range engines {
-		t.Run(e.name, func(t *testing.T) {
+		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
-			var s server
+			var s servers.Server
 			url := "file://" + filepath.Join(t.TempDir(), "store")
-			if e.start != nil {
-				s = e.start(t)
+			if e.Run != nil {
+				s = e.Run(t)
 				url = s.URL()
 			}
 			t.Run("together", func(t *testing.T) {
-				for name, test := range map[string]func(*bundle, engine){
+				for name, test := range map[string]func(*bundle, servers.Engine){
 					"counter": testCounter, "stopped waiter": testStoppedWaiter, "killed holder": testKilledHolder, "names": testNames, "synchronizers": testSynchronizers,
 				} {
 					t.Run(name, func(t *testing.T) {
@@ -133,7 +89,7 @@ func (b *bundle) queueUp(name, script string, flags ...string) []*proctest.Proce
 	return all
 }
 
-func testCounter(b *bundle, _ engine) {
+func testCounter(b *bundle, _ servers.Engine) {
 	b.write("counter", "0\n")
 	for _, p := range b.queueUp("counter", increment) {
 		p.Want(0)
@@ -144,7 +100,7 @@ func testCounter(b *bundle, _ engine) {
 // The server is killed while some have had their turn, one has read the counter
 // and not written it yet, and the others wait, and is started again with its
 // data a while after that one has ended.
-func testRestart(b *bundle, s server) {
+func testRestart(b *bundle, s servers.Server) {
 	b.write("counter", "0\n")
 	const half = crowd / 2
 	all := b.queueUp("counter",
@@ -174,7 +130,7 @@ func alone(then string) string {
 
 // A waiter that is stopped for longer than its TTL is the first of the queue
 // when the holder leaves. When it goes on, it holds nothing.
-func testStoppedWaiter(b *bundle, _ engine) {
+func testStoppedWaiter(b *bundle, _ servers.Engine) {
 	const name = "stopped"
 	until := func(file string) string { return alone("until test -e $D/" + file + "; do sleep 0.05; done") }
 	holder := b.Start("run", name, "sh", "-c", until("first"))
@@ -205,7 +161,7 @@ func testStoppedWaiter(b *bundle, _ engine) {
 	}
 }
 
-func testKilledHolder(b *bundle, _ engine) {
+func testKilledHolder(b *bundle, _ servers.Engine) {
 	const ttl = 6 * time.Second
 	p, pid := b.hold("killed", "--ttl="+ttl.String())
 	next := b.waiter("killed", "--ttl="+ttl.String(), "true")
@@ -225,7 +181,7 @@ var names = []string{
 }
 
 // All of them are held at the same time, and listed as what they are.
-func testNames(b *bundle, _ engine) {
+func testNames(b *bundle, _ servers.Engine) {
 	var all []*proctest.Process
 	for start := range slices.Chunk(names, batch) {
 		for _, name := range start {

@@ -15,7 +15,7 @@ import (
 const loop = `echo "leads with $PAWL_TOKEN, as $$."; while :; do sleep 0.05; done`
 
 // testSynchronizers uses what the command offers beside one at a time.
-func testSynchronizers(b *bundle, e engine) {
+func testSynchronizers(b *bundle, e servers.Engine) {
 	// Readers and a writer.
 	var readers []*proctest.Process
 	for range 2 {

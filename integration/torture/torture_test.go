@@ -86,14 +86,14 @@ func folder(t testing.TB) string { return "file://" + filepath.Join(t.TempDir(),
 
 func TestTorture(t *testing.T) {
 	for _, e := range engines {
-		t.Run(e.name, func(t *testing.T) {
+		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
 			few <- struct{}{}
 			defer func() { <-few }()
 			url := folder(t)
-			var s server
-			if e.start != nil {
-				s = e.start(t)
+			var s servers.Server
+			if e.Run != nil {
+				s = e.Run(t)
 				url = s.URL()
 			}
 			flags := []string{"--for", "10s"}
@@ -124,7 +124,7 @@ const soakFor = 10 * time.Minute
 
 // hurtServer kills, stops and restarts the server while it is in use, but for the
 // last minute, and tells the torture.
-func hurtServer(t *testing.T, s server, in io.Writer) {
+func hurtServer(t *testing.T, s servers.Server, in io.Writer) {
 	machine, err := clock.Open()
 	if err != nil {
 		t.Error(err)

@@ -58,7 +58,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 		return driver.Status{}, err
 	}
 	defer end()
-	s.startMail()
+	_ = s.startMail() // without hints it looks for itself
 	bell, done := s.claims.Subscribe(r.ID)
 	defer done()
 	k, forget := s.papers.of(r.Name)

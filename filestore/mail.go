@@ -3,6 +3,7 @@ package filestore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -105,7 +106,9 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 		delete(s.listen, key)
 		s.mu.Unlock()
 	}()
-	s.startMail()
+	if err := s.startMail(); err != nil {
+		return fmt.Errorf("listen: %w", hopeless(err))
+	}
 	f(driver.Notice{Kind: driver.Check})
 	select {
 	case <-ctx.Done():
@@ -115,23 +118,28 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 	}
 }
 
-// startMail makes sure that hints arrive from now on.
-func (s *Store) startMail() {
-	s.mail.Do(func() {
-		home, err := s.begun()
-		if err != nil {
-			return // every waiting claim looks for itself
-		}
-		f, err := home.Mailbox(mailName, s.pipes)
-		if err != nil {
-			return
-		}
-		s.work.Go(func() { s.readMail(f) })
-		s.work.Go(func() {
-			<-s.closed
-			f.Close()
-		})
+// startMail makes sure that hints arrive from now on, or returns why they cannot.
+func (s *Store) startMail() error {
+	s.mail.mu.Lock()
+	defer s.mail.mu.Unlock()
+	if s.mail.begun {
+		return nil
+	}
+	home, err := s.begun()
+	if err != nil {
+		return err
+	}
+	f, err := home.Mailbox(mailName, s.pipes)
+	if err != nil {
+		return err
+	}
+	s.mail.begun = true
+	s.work.Go(func() { s.readMail(f) })
+	s.work.Go(func() {
+		<-s.closed
+		f.Close()
 	})
+	return nil
 }
 
 // readMail takes in hints until the store is closed.

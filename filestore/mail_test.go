@@ -108,3 +108,29 @@ func TestMailInAFile(t *testing.T) {
 	ours.send(theirs.id, "last", mailWanted)
 	told(t, notices, driver.Notice{Kind: driver.Wanted, ID: "last"})
 }
+
+// TestMailThatCannotBegin: while hints cannot come Listen says so, and does not
+// when they can.
+func TestMailThatCannotBegin(t *testing.T) {
+	dir := t.TempDir()
+	s, other := mustOpen(t, dir), mustOpen(t, dir)
+	held := claim("a")
+	enter(t, s, held, driver.Holding)
+	inTheWay := filepath.Join(dir, "sessions", s.id, mailName)
+	if err := os.Mkdir(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	begun := false
+	err := s.Listen(ctx, func(driver.Notice) { begun = true; cancel() })
+	if begun || err == nil || ctx.Err() != nil {
+		t.Errorf("it began to listen without its pipe: %v", err)
+	}
+	cancel()
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	notices := listen(t, s)
+	enter(t, other, claim("a"), driver.Waiting)
+	told(t, notices, driver.Notice{Kind: driver.Wanted, ID: held.ID})
+}

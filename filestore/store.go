@@ -41,9 +41,12 @@ type Store struct {
 	session session
 	others  others
 
-	claims wake.Hub  // by claim id
-	values wake.Hub  // by the record's file
-	mail   sync.Once // starts with the first call that waits
+	claims wake.Hub // by claim id
+	values wake.Hub // by the record's file
+	mail   struct {
+		mu    sync.Mutex
+		begun bool // by a call that waits or listens
+	}
 	watch  watch
 	papers papers
 

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ func Judge(history []Event) *Verdict {
 	}
 	j.adoption()
 	j.stuck()
-	j.linear()
+	j.linear(context.Background())
 	return j.verdict()
 }
 
@@ -34,7 +35,7 @@ type judgement struct {
 	end     int64
 
 	tenures []*tenure // in the order in which they were asked for
-	locks   []*lock   // by name
+	locks   []*lock   // in the order in which they were first asked for
 	lives   []*lifetime
 	byLife  map[lifeKey]*lifetime
 	handed  map[string]*tenure // by the claim handed over
@@ -85,7 +86,7 @@ func (j *judgement) verdict() *Verdict {
 	}
 	slices.Sort(rules)
 	for _, rule := range rules {
-		j.note("%d more findings of rule %s are left out", j.left[rule], rule)
+		j.note("findings of rule %s that are left out: %d", rule, j.left[rule])
 	}
 	slices.SortStableFunc(j.findings, func(a, b Finding) int { return cmp.Compare(a.At, b.At) })
 	return &Verdict{Findings: j.findings, Notes: j.notes, Counts: j.counts}
@@ -113,14 +114,19 @@ func who(process, life int) string {
 func (t *tenure) who() string {
 	s := fmt.Sprintf("%s, token %d", who(t.process, t.life), t.token())
 	switch {
-	case t.kind == semaphore && t.units == 1:
-		s += ", with 1 permit"
 	case t.kind == semaphore:
-		s += fmt.Sprintf(", with %d permits", t.units)
+		s += ", with " + permitsText(t.units)
 	case t.kind == rw && t.exclusive():
 		s += ", a writer"
 	case t.kind == rw:
 		s += ", a reader"
 	}
 	return s
+}
+
+func permitsText(n int64) string {
+	if n == 1 {
+		return "1 permit"
+	}
+	return fmt.Sprintf("%d permits", n)
 }

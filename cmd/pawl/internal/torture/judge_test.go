@@ -121,11 +121,11 @@ func TestJudge(t *testing.T) {
 		{"reader and writer", turns("rw", alone, one, turn{process: 2, op: 1, ask: 2, granted: 20, token: 6, look: 40, units: alone}), "exclusion linearizable", "a writer"},
 		{"two kinds", turns("semaphore", 3, one, turn{process: 2, op: 1, ask: 2, granted: 20, token: 6, look: 40, kind: "mutex"}), "exclusion linearizable", "One asked for a semaphore"},
 		{"permits", turns("semaphore", 2, one, two), "", ""},
-		{"too many permits", turns("semaphore", 2, one, two, turn{process: 3, op: 1, ask: 3, granted: 25, token: 7, look: 50}), "exclusion linearizable", "3 permits of \"a\" were out, and the limit was 2"},
+		{"too many permits", turns("semaphore", 2, one, two, turn{process: 3, op: 1, ask: 3, granted: 25, token: 7, look: 50}), "exclusion linearizable", "\"a\" had 3 permits out, and a limit of 2"},
 		{"permits of a limit that was raised", turns("semaphore", 1, one, two).event(12, 3, limit(2, 13)), "", ""},
 		{"permits of a limit that was lowered", turns("semaphore", 2, one, two).event(21, 3, limit(1, 22)), "", ""},
 		{"one who came when it had been lowered", turns("semaphore", 2, one, turn{process: 2, op: 1, ask: 14, granted: 20, token: 6, look: 40}).
-			event(12, 3, limit(1, 13)), "exclusion linearizable", "limit was 1"},
+			event(12, 3, limit(1, 13)), "exclusion linearizable", "limit of 1"},
 		{"one who came while it may have been lowered", turns("semaphore", 2, one, turn{process: 2, op: 1, ask: 14, granted: 20, token: 6, look: 40}).
 			event(12, 3, limit(1, 15)), "", ""},
 		{"a limit that is set late", turns("semaphore", 1, one, two).event(5, 3, limit(2, 0)), "", ""},

@@ -95,7 +95,7 @@ func (l *lock) limitBetween(from, to int64) int64 {
 	settled := int64(0) // a change that began then was in force before from
 	for _, c := range l.limits {
 		if c.end < from {
-			settled = max(settled, c.at)
+			settled = c.at
 		}
 	}
 	highest := int64(0)
@@ -172,8 +172,8 @@ func (j *judgement) tooMany(l *lock, active []edge, last edge, used int64) {
 			events = append(events, c.Event)
 		}
 	}
-	j.find("exclusion", l.name, last.at, events, "At %s %d permits of %q were out, and the limit was %d at the most%s.",
-		j.when(last.at), used, l.name, l.allowed(active, last), text)
+	j.find("exclusion", l.name, last.at, events, "At %s %q had %s out, and a limit of %d at the most%s.",
+		j.when(last.at), l.name, permitsText(used), l.allowed(active, last), text)
 }
 
 // lookAfter is the first time after at that the tenure's lease was looked at and said that it

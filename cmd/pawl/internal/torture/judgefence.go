@@ -13,12 +13,9 @@ import (
 // greater token has written before. So if it was of one who held alone until after
 // the reply, by its evidence, that other was granted while it held.
 func (j *judgement) fence(l *lock) {
-	if len(l.writes) == 0 {
-		return
-	}
 	byEnd := make([]*Event, 0, len(l.writes))
 	for _, w := range l.writes {
-		if w.Err == "" && w.End > 0 {
+		if w.Err == "" {
 			byEnd = append(byEnd, w)
 		}
 	}
@@ -39,8 +36,7 @@ func (j *judgement) fence(l *lock) {
 			}
 			continue
 		}
-		p, ok := phases[writer{w.Process, w.Life, w.Token}]
-		if ok && w.End > 0 && p.from < w.At && w.End < p.to && w.End < p.t.forced {
+		if p := phases[writer{w.Process, w.Life, w.Token}]; p.from < w.At && w.End < p.to {
 			j.find("fence", l.name, w.At, append(p.t.events(), w),
 				"The resource refused a write of %q with token %d, %s, of %s, which held alone %s: somebody with a greater token had written meanwhile (%s).",
 				l.name, w.Token, j.span(w.At, w.End), who(w.Process, w.Life), j.span(p.from, p.to), w.Err)
@@ -53,7 +49,7 @@ type writer struct {
 	token         int64
 }
 
-// loner is who held alone, and when.
+// loner is who held alone, and when; nobody did if it's empty.
 type loner struct {
 	t        *tenure
 	from, to int64
@@ -68,7 +64,7 @@ func (l *lock) byToken() map[writer]loner {
 			if i+1 < len(t.phases) {
 				to = min(to, t.phases[i+1].from)
 			}
-			if t.alone(p.units) && p.from < to {
+			if t.alone(p.units) {
 				m[writer{t.process, t.life, p.token}] = loner{t, p.from, to}
 			}
 		}

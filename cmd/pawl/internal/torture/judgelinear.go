@@ -30,12 +30,12 @@ const (
 // left out. The same goes for tenures that a forced release may have made stale. An end may
 // be as late as it likes; how early it may be says ends. Any part of the
 // tenures of a name must have an order, so a long history is judged in parts.
-func (j *judgement) linear() {
+func (j *judgement) linear(ctx context.Context) {
 	var parts []*section
 	for _, l := range j.locks {
 		parts = append(parts, j.parts(l)...)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), linearAll)
+	ctx, cancel := context.WithTimeout(ctx, linearAll)
 	defer cancel()
 	work := make(chan *section)
 	var workers sync.WaitGroup
@@ -103,9 +103,7 @@ func (j *judgement) part(l *lock, ts []*tenure) *section {
 	}
 	adopted := make(map[*tenure]bool)
 	for _, t := range ts {
-		if t.from != nil && ids[t.from] > 0 {
-			adopted[t.from] = true
-		}
+		adopted[t.from] = true
 	}
 	for _, t := range ts {
 		s := &step{what: stepGrant, t: t, id: ids[t], units: t.units, token: t.granted.Token}
@@ -121,7 +119,7 @@ func (j *judgement) part(l *lock, ts []*tenure) *section {
 			}
 		}
 		if !adopted[t] {
-			p.add(&step{what: stepEnd, t: t, id: ids[t]}, max(t.ask.At, j.ends(t)), never)
+			p.add(&step{what: stepEnd, t: t, id: ids[t]}, j.ends(t), never)
 		}
 	}
 	for i := range l.limits {
@@ -141,12 +139,11 @@ func (p *section) add(s *step, from, to int64) {
 //
 // Where its process went on believing until Until, as far as is known, the store must
 // have kept it that long: unless it was released, taken away by force, or its process
-// died, whose claims some stores end at once. A lease that was found to be lost, or
+// died, whose claims some stores end at once. A lease that is released, or was found to be lost, or
 // that may have been let go with the others of its set, is certain by evidence only.
 func (j *judgement) ends(t *tenure) int64 {
-	certain := max(t.last, 0)
-	if t.told != nil || t.way == "all" || t.released != nil && t.released.Err != "" {
-		return min(certain, t.forced)
+	if t.told != nil || t.way == "all" || t.released != nil {
+		return t.last
 	}
 	end := t.until
 	if t.release != nil {
@@ -155,7 +152,7 @@ func (j *judgement) ends(t *tenure) int64 {
 	if f := j.lifeOf(t); f.killed != nil || f.quit != nil {
 		end = min(end, f.last)
 	}
-	return min(max(certain, end), t.forced)
+	return min(max(t.last, end), t.forced)
 }
 
 // rank tells each grant how many others come before it by their tokens. Readers have no order among

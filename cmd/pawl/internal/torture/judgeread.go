@@ -1,9 +1,6 @@
 package torture
 
-import (
-	"cmp"
-	"slices"
-)
+import "cmp"
 
 func newJudgement(history []Event) *judgement {
 	j := &judgement{
@@ -31,11 +28,8 @@ func newJudgement(history []Event) *judgement {
 			l.forces = append(l.forces, *c)
 		}
 	}
-	slices.SortStableFunc(j.locks, func(a, b *lock) int { return cmp.Compare(a.name, b.name) })
 	for _, t := range j.tenures {
-		if t.way == "adopt" && t.ask != nil {
-			t.adopts(j.handed[t.ask.Claim])
-		}
+		t.adopts(j.handed[t.ask.Claim])
 	}
 	for _, l := range j.locks {
 		l.link()
@@ -95,14 +89,12 @@ func (r *historian) read(e *Event) {
 		if e.Process == 0 {
 			r.server = append(r.server, e)
 		}
-		if e.Fault != "kill" && e.Fault != "pause" {
-			r.counts.Faults[e.Fault]++
-		}
+		r.counts.Faults[e.Fault]++
 	case Left:
 		r.find("leftover", e.Name, e.At, []*Event{e}, "after all was over, this was left behind in the store: %s", cmp.Or(e.Note, e.Name))
 	default:
 		f := r.life(e)
-		f.last = max(f.last, e.At)
+		f.last = e.At
 		r.act(f, e)
 	}
 }
@@ -119,48 +111,43 @@ func (r *historian) act(f *lifetime, e *Event) {
 		if e.Err != "" {
 			r.counts.Refused++
 		}
+		l := r.lock(e.Name)
+		l.writes = append(l.writes, e)
+		return
+	case Ask:
+		l := r.lock(e.Name)
+		t := &tenure{
+			lock: l, process: e.Process, life: e.Life, op: e.Op, ask: e,
+			kind: e.Kind, way: e.Way, units: e.Units, limit: e.Limit, forced: never,
+		}
+		r.ops[key] = t
+		r.tenures = append(r.tenures, t)
+		l.tenures = append(l.tenures, t)
+		return
 	}
 	t := r.ops[key]
 	if t == nil {
-		if e.Name == "" {
-			return // its Ask is missing
-		}
-		t = &tenure{lock: r.lock(e.Name), process: e.Process, life: e.Life, op: e.Op, forced: never}
-		if e.What == Ask {
-			r.ops[key] = t
-			r.tenures = append(r.tenures, t)
-			t.lock.tenures = append(t.lock.tenures, t)
-		}
-	}
-	if e.What == Write {
-		t.lock.writes = append(t.lock.writes, e)
-		return
+		return // its Ask is missing
 	}
 	t.until = max(t.until, e.Until)
 	switch e.What {
-	case Ask:
-		t.ask, t.kind, t.way, t.units, t.limit = e, e.Kind, e.Way, e.Units, e.Limit
 	case Granted:
-		t.granted, t.units = e, cmp.Or(e.Units, t.units)
+		t.granted = e
 		t.phases = []phase{{from: e.At, units: t.units, token: e.Token}}
-		f.went = max(f.went, e.At)
+		f.went = e.At
 		r.counts.Grants++
 		if t.way == "adopt" {
 			r.counts.Adopted++
 		}
 	case Failed:
 		t.failed = e
-		f.went = max(f.went, e.At)
+		f.went = e.At
 		r.counts.Failed++
 	case Look:
-		if e.At > t.last {
-			t.last, t.look = e.At, e
-		}
+		t.last, t.look = e.At, e
 	case Told:
-		if t.told == nil {
-			t.told = e
-			r.counts.Lost++
-		}
+		t.told = e
+		r.counts.Lost++
 	case Changing:
 		t.beginChange(e)
 	case Changed:
@@ -176,17 +163,12 @@ func (r *historian) act(f *lifetime, e *Event) {
 }
 
 func (r *historian) endTenure(t *tenure, e *Event) {
-	if e.Err != "" && e.Way == "handover" {
-		return // it goes on
-	}
 	t.released = e
 	switch {
 	case e.Err != "":
-		if t.told == nil {
-			r.counts.Lost++
-		}
+		r.counts.Lost++
 	case t.release != nil:
-		t.last = max(t.last, t.release.At)
+		t.last = t.release.At
 	}
 	if e.Claim != "" {
 		r.handed[e.Claim] = t
@@ -197,7 +179,7 @@ func (r *historian) endTenure(t *tenure, e *Event) {
 // call reads what is written before a call, and once more after it.
 func (r *historian) call(key tenureKey, e *Event) {
 	c := r.calls[key]
-	if c == nil || c.at != e.At {
+	if c == nil {
 		c = &decree{Event: e, at: e.At, end: never}
 		r.calls[key] = c
 		r.order = append(r.order, c)

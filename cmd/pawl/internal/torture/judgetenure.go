@@ -1,9 +1,6 @@
 package torture
 
-import (
-	"cmp"
-	"math"
-)
+import "math"
 
 // Kinds of locks.
 const (
@@ -32,7 +29,7 @@ type tenure struct {
 	ask, granted, failed    *Event
 	told, release, released *Event
 	look                    *Event // the last that said that it holds
-	changing                *Event // while no Changed has followed
+	changing                *Event // the last
 
 	phases []phase // from the grant on
 	last   int64   // the end of the evidence
@@ -51,9 +48,6 @@ type phase struct {
 }
 
 func (t *tenure) token() int64 {
-	if len(t.phases) == 0 {
-		return 0
-	}
 	return t.phases[len(t.phases)-1].token
 }
 
@@ -129,39 +123,28 @@ type tenureKey struct {
 // beginChange: a writer counts as a reader from now on.
 func (t *tenure) beginChange(e *Event) {
 	t.changing = e
-	if n := len(t.phases); n > 0 && e.Units > 0 && e.Units < t.phases[n-1].units {
+	if e.Units < t.phases[len(t.phases)-1].units {
 		t.phases = append(t.phases, phase{from: e.At, units: e.Units, token: t.token(), change: e})
 	}
 }
 
 // endChange: only now does a reader count as a writer.
 func (t *tenure) endChange(e *Event) {
-	n := len(t.phases)
-	if n == 0 || t.changing == nil {
-		return
-	}
-	t.last = max(t.last, t.changing.At)
-	if e.Units > t.phases[n-1].units {
+	t.last = t.changing.At
+	if e.Units > t.phases[len(t.phases)-1].units {
 		t.phases = append(t.phases, phase{from: e.At, units: e.Units, token: e.Token, drawn: t.changing.At, change: e})
 	}
-	t.changing = nil
 }
 
-// adopts takes over from the tenure whose claim it is what the adopter may not know.
+// adopts notes whose claim it is.
 func (t *tenure) adopts(from *tenure) {
-	if from == nil || t.granted == nil || from.lock != t.lock {
+	if from == nil || t.granted == nil {
 		return
 	}
 	// Where owner marks mean nothing, one claim is handed around in a circle.
-	if from.granted == nil || from.granted.At >= t.granted.At {
-		return
+	if from.granted.At < t.granted.At {
+		t.from = from
 	}
-	t.from = from
-	if len(from.phases) > 0 && t.units == 0 {
-		t.units = from.phases[len(from.phases)-1].units
-		t.phases[0].units = t.units
-	}
-	t.limit = cmp.Or(t.limit, from.limit)
 }
 
 // link finds out for each tenure since when a claim may have been in the store that it
@@ -191,7 +174,7 @@ func (l *lock) link() {
 func (l *lock) force() {
 	for _, t := range l.tenures {
 		for _, f := range l.forces {
-			if t.chain <= f.end && f.at <= t.over() {
+			if t.chain <= f.end {
 				t.forced = min(t.forced, f.at)
 			}
 		}

@@ -34,7 +34,7 @@ func (l *lock) draws() []draw {
 
 // stale tells whether the draw may be of a claim that was taken away by force, whose
 // tokens its process may go on using until it is told.
-func (d *draw) stale() bool { return d.t.forced <= d.hi && !d.t.own() && d.phase == 0 }
+func (d *draw) stale() bool { return d.t.forced <= d.hi }
 
 // early is when it was drawn at the earliest, without regard to what excludes what: a claim
 // that is shared in a process may have got its token before this one asked.
@@ -113,7 +113,7 @@ func (j *judgement) tokensAsked(l *lock, ds []draw, blamed map[*tenure]bool) {
 		if q.alone {
 			before = alone
 		}
-		if before != nil && before.t != q.d.t && before.token >= q.d.token && !blamed[q.d.t] {
+		if before != nil && before.token >= q.d.token && !blamed[q.d.t] {
 			blamed[q.d.t] = true
 			j.fell(l, before, q.d, "asked after that, at "+j.when(q.d.lo))
 		}
@@ -125,7 +125,7 @@ func (j *judgement) tokensAsked(l *lock, ds []draw, blamed map[*tenure]bool) {
 func (j *judgement) tokensBelieved(l *lock, ds []draw, blamed map[*tenure]bool) {
 	var points []*draw
 	for i := range ds {
-		if d := &ds[i]; d.hi < d.t.last && d.t.kind != semaphore {
+		if d := &ds[i]; d.hi < d.t.last {
 			points = append(points, d)
 		}
 	}
@@ -136,7 +136,7 @@ func (j *judgement) tokensBelieved(l *lock, ds []draw, blamed map[*tenure]bool) 
 		if d.alone {
 			before = all
 		}
-		if before != nil && before.hi < d.hi && before.t != d.t && before.token >= d.token && !blamed[d.t] {
+		if before != nil && before.hi < d.hi && before.token >= d.token && !blamed[d.t] {
 			blamed[d.t] = true
 			j.fell(l, before, d, "both believed that they hold, and exclude each other")
 		}

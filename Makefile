@@ -3,7 +3,7 @@ MODULES := $(shell sed -n 's/^\t\(\.[^ ]*\)$$/\1/p' go.work)
 # Those that users build; the others need servers of this system.
 SHIPPED := $(filter-out ./bench ./integration,$(MODULES))
 # Systems that pawl must build on, beside this one.
-SYSTEMS := linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64
+SYSTEMS := linux/arm64 linux/arm darwin/arm64 windows/amd64 freebsd/amd64
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # All tests, those that take longest first. They wait more than they work, so more of

@@ -11,11 +11,11 @@ import (
 
 // Bounds of what a claim may ask for.
 const (
-	MaxName  = 512 // bytes
-	MaxLabel = 128 // bytes
-	MinTTL   = 100 * time.Millisecond
-	MaxTTL   = 7 * 24 * time.Hour
-	MaxLimit = 1 << 31
+	MaxName        = 512 // bytes
+	MaxLabel       = 128 // bytes
+	MinTTL         = 100 * time.Millisecond
+	MaxTTL         = 7 * 24 * time.Hour
+	MaxLimit int64 = 1 << 31
 	// Front is how many of those who wait look for themselves whether something
 	// has run out that stands in their way; see Status.Recheck. One would do, the
 	// others are for the case that it is gone.

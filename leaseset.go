@@ -287,7 +287,11 @@ func (s *LeaseSet) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := s.Err(); err != nil {
 		return fmt.Errorf("extend: %w", err)
 	}
-	return each(s.members, func(l *Lease) error { return l.Extend(ctx, ttl) })
+	err := each(s.members, func(l *Lease) error { return l.Extend(ctx, ttl) })
+	if ended := s.Err(); err != nil && ended != nil {
+		return fmt.Errorf("extend: %w", ended) // the others were released for that
+	}
+	return err
 }
 
 // Unlock releases all locks and reports whether all of them were held to this

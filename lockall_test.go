@@ -298,6 +298,34 @@ func (s slow) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	return s.Store.Leave(ctx, r)
 }
 
+// lateExtend renews the claim of one name late, alone.
+type lateExtend struct {
+	driver.Store
+	name string
+}
+
+func (s lateExtend) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
+	if len(rs) == 1 && rs[0].Name == s.name {
+		time.Sleep(time.Second)
+	}
+	s.Store.Renew(ctx, rs, report)
+}
+
+// Extend of a set that is lost meanwhile says so, and not that the rest was released for that.
+func TestLockAllLostInExtend(t *testing.T) {
+	onBoth(t, func(t *testing.T, store driver.Store) {
+		c, other := newClient(t, lateExtend{store, "a"}, nil), newClient(t, store, nil)
+		s := lockAll(t, c, "a", "b")
+		done := make(chan error)
+		go func() { done <- s.Extend(t.Context(), 0) }()
+		synctest.Wait()
+		if _, err := other.Release(t.Context(), "b"); err != nil {
+			t.Error(err)
+		}
+		want(t, <-done, pawl.ErrLost)
+	})
+}
+
 // Who unlocks what was lost may end its process then: the others are released.
 func TestLockAllUnlocksAfterALoss(t *testing.T) {
 	onBoth(t, func(t *testing.T, store driver.Store) {

@@ -102,7 +102,7 @@ type Event struct {
 // Recorder writes events of one process. Any goroutine may use it.
 type Recorder struct {
 	process, life int
-	clock         clock.Machine
+	now           func() time.Duration
 
 	mu  sync.Mutex
 	out io.Writer
@@ -116,11 +116,11 @@ func NewRecorder(out io.Writer, process, life int) (*Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Recorder{process: process, life: life, clock: c, out: out}, nil
+	return &Recorder{process: process, life: life, now: c.Now, out: out}, nil
 }
 
 // Now reads the machine's clock.
-func (r *Recorder) Now() int64 { return int64(r.clock.Now()) }
+func (r *Recorder) Now() int64 { return int64(r.now()) }
 
 // At is a time of this process by the machine's clock.
 func (r *Recorder) At(t time.Time) int64 { return r.Now() + int64(time.Until(t)) }

@@ -176,25 +176,11 @@ func (s *Store) time(ctx context.Context) (int64, error) {
 // moveMark may be called under the lock of a file: nobody takes one of those
 // under the lock of the folder.
 func (s *Store) moveMark(ctx context.Context, now int64) error {
-	if err := s.folder.take(ctx, folderLock); err != nil {
-		return err
-	}
-	defer s.folder.drop(folderLock)
-	if err := s.folder.present(); err != nil {
-		return err
-	}
-	f, err := s.readClock()
-	if errors.Is(err, errNoClock) {
-		// Spoiled since this store was opened. The clock is the same for all who
-		// use the folder: while the file is spoiled, nobody can set another one.
-		f, err = &clockFile{Format: clockFormat, Boot: s.clock.boot, Base: s.clock.base}, nil
-	}
+	f, err := s.lockClock(ctx)
 	if err != nil {
 		return err
 	}
-	if f == nil || f.Boot != s.clock.boot || f.Base != s.clock.base {
-		return driver.Permanent(fmt.Errorf("%s/%s: %w", s.root.Path(), clockName, errGone))
-	}
+	defer s.folder.drop(folderLock)
 	if mark := min(f.Mark, f.Again); mark >= now+reserve/2 {
 		s.clock.mark.Store(mark)
 		return nil
@@ -206,6 +192,32 @@ func (s *Store) moveMark(ctx context.Context, now int64) error {
 	}
 	s.clock.mark.Store(f.Mark)
 	return nil
+}
+
+// lockClock locks the folder and reads the clock, which must be the one that this
+// store goes by.
+func (s *Store) lockClock(ctx context.Context) (f *clockFile, err error) {
+	if err := s.folder.take(ctx, folderLock); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.folder.drop(folderLock)
+		}
+	}()
+	if err := s.folder.present(); err != nil {
+		return nil, err
+	}
+	f, err = s.readClock()
+	if errors.Is(err, errNoClock) {
+		// Spoiled since this store was opened. The clock is the same for all who
+		// use the folder: while the file is spoiled, nobody can set another one.
+		return &clockFile{Format: clockFormat, Boot: s.clock.boot, Base: s.clock.base}, nil
+	}
+	if err == nil && (f == nil || f.Boot != s.clock.boot || f.Base != s.clock.base) {
+		err = driver.Permanent(fmt.Errorf("%s/%s: %w", s.root.Path(), clockName, errGone))
+	}
+	return f, err
 }
 
 // writeMark puts the marks of f on the disk: in place if the file is as was. The

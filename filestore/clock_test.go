@@ -117,6 +117,28 @@ func TestAnotherMachine(t *testing.T) {
 	leave(t, s, c)
 }
 
+// TestAnotherMachineSince: who has opened a folder but not used it, when another
+// machine takes it over, does not use it by a clock of its own.
+func TestAnotherMachineSince(t *testing.T) {
+	dir := t.TempDir()
+	early := mustOpenOn(t, dir, booted(t, "one", time.Hour, time.Now()))
+	s := mustOpenOn(t, dir, booted(t, "two", time.Hour, time.Now()))
+	released, held := claim("released"), claim("held")
+	before := enter(t, s, released, driver.Holding)
+	leave(t, s, released)
+	st, err := early.Enter(t.Context(), claim("released"))
+	if err == nil {
+		t.Errorf("token %d after %d", st.Token, before.Token)
+	}
+	if _, err := early.Enter(t.Context(), held); err == nil {
+		enter(t, s, claim("held"), driver.Waiting)
+	}
+	wants(t, err, dir, clockName, "open the store again")
+	if names, err := os.ReadDir(filepath.Join(dir, "sessions")); err != nil || len(names) != 1 {
+		t.Errorf("%d sessions are left, %v", len(names), err)
+	}
+}
+
 // TestMark: whatever time is used, the mark on the disk is later.
 func TestMark(t *testing.T) {
 	dir := t.TempDir()

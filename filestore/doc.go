@@ -40,7 +40,9 @@
 //
 // A process that is stopped (SIGSTOP) in the few microseconds in which it
 // changes a file holds up that file's name, and no other, until it is continued
-// or killed; calls of others for that name end with their context meanwhile.
+// or killed; calls of others for that name end with their context meanwhile. One
+// that is stopped as it makes its session, or as it moves the clock's mark, every
+// five minutes, holds up those who make theirs, and after five minutes all.
 //
 // # Looking, and full disks
 //

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -91,6 +92,14 @@ func (s *Store) startSession() (err error) {
 	if err != nil {
 		return err
 	}
+	// Invariant: who has a session goes by the folder's clock. While another machine
+	// sets that anew, nobody begins one; after it, only who goes by the new one.
+	ctx, cancel := context.WithTimeout(context.Background(), openPatience)
+	defer cancel()
+	if _, err := s.lockClock(ctx); err != nil {
+		return err
+	}
+	defer s.folder.drop(folderLock)
 	if err := s.sessions.Move(aside, s.id); err != nil {
 		return gone(err)
 	}

@@ -104,7 +104,7 @@ var ordinals = []string{"no", "first", "second", "third", "fourth", "fifth", "si
 
 // who names a process in one of its lives.
 func who(process, life int) string {
-	if life > 0 && life < len(ordinals) {
+	if life < len(ordinals) {
 		return fmt.Sprintf("process %d (%s life)", process, ordinals[life])
 	}
 	return fmt.Sprintf("process %d (life %d)", process, life)

@@ -38,10 +38,8 @@ func (j *judgement) exclusion(l *lock) {
 	slices.SortStableFunc(edges, func(a, b edge) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.units, b.units))
 	})
-	used := int64(0)
 	var active []edge
 	for _, e := range edges {
-		used += e.units
 		if e.units < 0 {
 			i := slices.IndexFunc(active, func(a edge) bool { return a.t == e.t })
 			active[i] = active[len(active)-1]
@@ -50,31 +48,12 @@ func (j *judgement) exclusion(l *lock) {
 		}
 		active = append(active, e)
 		other := slices.IndexFunc(active, func(a edge) bool { return a.t.kind != e.t.kind })
-		if other < 0 && used <= l.allowed(active, e) {
-			continue
-		}
 		if e.t.kind == semaphore && other < 0 {
-			j.tooMany(l, active, e, used)
+			j.tooMany(l, active, e)
 		} else {
 			j.beside(l, active, e)
 		}
 	}
-}
-
-// allowed is how many units may be in use when e has come in last.
-func (l *lock) allowed(active []edge, e edge) int64 {
-	switch e.t.kind {
-	case mutex:
-		return 1
-	case rw:
-		return e.t.limit
-	}
-	used, asked := int64(0), int64(0)
-	for _, a := range active {
-		used += a.units
-		asked = max(asked, a.t.firstAsk())
-	}
-	return l.limitBetween(asked, e.at)
 }
 
 // firstAsk is when the claim was asked for, whoever has adopted it since.
@@ -122,7 +101,7 @@ func (l *lock) declared() int64 {
 	return l.most
 }
 
-// beside reports who held beside the one that came in last, and must not.
+// beside reports who held beside the one that came in last, and must not, if somebody did.
 func (j *judgement) beside(l *lock, active []edge, last edge) {
 	b := last.t
 	var a *tenure
@@ -157,8 +136,17 @@ func (j *judgement) beside(l *lock, active []edge, last edge) {
 		l.name, j.span(last.at, end), float64(end-last.at)/1e6, a.who(), j.when(a.granted.At), b.who(), j.when(last.at), kinds)
 }
 
-// tooMany reports that too many permits were out.
-func (j *judgement) tooMany(l *lock, active []edge, last edge, used int64) {
+// tooMany reports that too many permits were out when the last came in, if it is so.
+func (j *judgement) tooMany(l *lock, active []edge, last edge) {
+	used, asked := int64(0), int64(0)
+	for _, a := range active {
+		used += a.units
+		asked = max(asked, a.t.firstAsk())
+	}
+	allowed := l.limitBetween(asked, last.at)
+	if used <= allowed {
+		return
+	}
 	var events []*Event
 	text := ""
 	for i, a := range active {
@@ -173,7 +161,7 @@ func (j *judgement) tooMany(l *lock, active []edge, last edge, used int64) {
 		}
 	}
 	j.find("exclusion", l.name, last.at, events, "At %s %q had %s out, and a limit of %d at the most%s.",
-		j.when(last.at), l.name, permitsText(used), l.allowed(active, last), text)
+		j.when(last.at), l.name, permitsText(used), allowed, text)
 }
 
 // lookAfter is the first time after at that the tenure's lease was looked at and said that it

@@ -210,7 +210,7 @@ func (j *judgement) disorder(p *section) {
 	}
 	at := -1
 	for i, o := range p.ops {
-		if !placed[i] && p.steps[i].t != nil && p.steps[i].drawn() && (at < 0 || o.Return < p.ops[at].Return) {
+		if !placed[i] && p.steps[i].drawn() && (at < 0 || o.Return < p.ops[at].Return) {
 			at = i
 		}
 	}

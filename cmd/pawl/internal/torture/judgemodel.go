@@ -107,16 +107,14 @@ func (m *lockModel) step(state any, s *step) (bool, any) {
 		}
 		n.put(hold{s.id, s.units}, s.t.kind)
 	case stepAdopt:
-		units := s.units
 		if s.from > 0 {
 			from := slices.IndexFunc(old.holds, func(h hold) bool { return h.id == s.from })
 			if from < 0 {
 				return false, old
 			}
-			units = old.holds[from].units
 			n.drop(from)
 		}
-		n.put(hold{s.id, units}, s.t.kind)
+		n.put(hold{s.id, s.units}, s.t.kind)
 	case stepGrow:
 		if at < 0 || old.used-old.holds[at].units+s.units > limitOf(s.t, old) {
 			return false, old

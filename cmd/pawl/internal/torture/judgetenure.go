@@ -65,7 +65,7 @@ func (t *tenure) over() int64 {
 		return t.failed.At
 	case t.released != nil:
 		return t.released.At
-	case t.told != nil && t.told.End > 0:
+	case t.told != nil:
 		return t.told.End
 	}
 	return never

@@ -8,7 +8,6 @@ import (
 // draw is a token, which was drawn after lo and before hi.
 type draw struct {
 	t      *tenure
-	phase  int
 	token  int64
 	lo, hi int64
 	alone  bool
@@ -19,7 +18,7 @@ func (l *lock) draws() []draw {
 	var ds []draw
 	for _, t := range l.tenures {
 		for i, p := range t.phases {
-			d := draw{t, i, p.token, t.ask.At, p.from, t.alone(p.units)}
+			d := draw{t, p.token, t.ask.At, p.from, t.alone(p.units)}
 			if i > 0 {
 				if p.drawn == 0 {
 					continue
@@ -35,15 +34,6 @@ func (l *lock) draws() []draw {
 // stale tells whether the draw may be of a claim that was taken away by force, whose
 // tokens its process may go on using until it is told.
 func (d *draw) stale() bool { return d.t.forced <= d.hi }
-
-// early is when it was drawn at the earliest, without regard to what excludes what: a claim
-// that is shared in a process may have got its token before this one asked.
-func (d *draw) early() int64 {
-	if d.phase > 0 {
-		return d.lo
-	}
-	return d.t.chain
-}
 
 // tokens: they rise in the order of grants, and no token is granted twice.
 //
@@ -88,8 +78,9 @@ func (j *judgement) tokensAsked(l *lock, ds []draw, blamed map[*tenure]bool) {
 	var questions []question
 	for i := range ds {
 		d := &ds[i]
-		questions = append(questions, question{d.early(), d, false})
-		if d.phase == 0 && !d.t.own() && !d.stale() {
+		// One that is shared in a process may have got its token before this one asked.
+		questions = append(questions, question{d.t.chain, d, false})
+		if !d.stale() {
 			questions = append(questions, question{d.lo, d, !d.alone})
 		}
 	}
@@ -137,7 +128,6 @@ func (j *judgement) tokensBelieved(l *lock, ds []draw, blamed map[*tenure]bool) 
 			before = all
 		}
 		if before != nil && before.hi < d.hi && before.token >= d.token && !blamed[d.t] {
-			blamed[d.t] = true
 			j.fell(l, before, d, "both believed that they hold, and exclude each other")
 		}
 		if all == nil || d.token > all.token {

@@ -29,7 +29,7 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 		return nil, err
 	}
 	defer end()
-	if _, err := s.begun(); err != nil {
+	if _, err := s.begun(ctx); err != nil {
 		return nil, fmt.Errorf("%s %q: %w", what, cs[0].Name, hopeless(err))
 	}
 	sent := time.Now()

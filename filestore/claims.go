@@ -30,7 +30,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 		return st, err
 	}
 	defer end()
-	if _, err := s.begun(); err != nil {
+	if _, err := s.begun(ctx); err != nil {
 		return st, fmt.Errorf("enter %q: %w", c.Name, hopeless(err))
 	}
 	sent := time.Now()
@@ -58,7 +58,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 		return driver.Status{}, err
 	}
 	defer end()
-	_ = s.startMail() // without hints it looks for itself
+	_ = s.startMail(ctx) // without hints it looks for itself
 	bell, done := s.claims.Subscribe(r.ID)
 	defer done()
 	k, forget := s.papers.of(r.Name)
@@ -216,7 +216,7 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, of []int, report fun
 	end, err := s.begin(ctx, "renew", name)
 	if err == nil {
 		defer end()
-		if _, berr := s.begun(); berr != nil {
+		if _, berr := s.begun(ctx); berr != nil {
 			err = fmt.Errorf("renew %q: %w", name, hopeless(berr))
 		}
 	}
@@ -282,7 +282,7 @@ func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status,
 		return st, err
 	}
 	defer end()
-	if _, err := s.begun(); err != nil {
+	if _, err := s.begun(ctx); err != nil {
 		return st, fmt.Errorf("adopt %q: %w", a.Name, hopeless(err))
 	}
 	sent := time.Now()

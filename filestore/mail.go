@@ -106,7 +106,7 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 		delete(s.listen, key)
 		s.mu.Unlock()
 	}()
-	if err := s.startMail(); err != nil {
+	if err := s.startMail(ctx); err != nil {
 		return fmt.Errorf("listen: %w", hopeless(err))
 	}
 	f(driver.Notice{Kind: driver.Check})
@@ -119,15 +119,15 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 }
 
 // startMail makes sure that hints arrive from now on, or returns why they cannot.
-func (s *Store) startMail() error {
+func (s *Store) startMail(ctx context.Context) error {
+	home, err := s.begun(ctx)
+	if err != nil {
+		return err
+	}
 	s.mail.mu.Lock()
 	defer s.mail.mu.Unlock()
 	if s.mail.begun {
 		return nil
-	}
-	home, err := s.begun()
-	if err != nil {
-		return err
 	}
 	f, err := home.Mailbox(mailName, s.pipes)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestFullMail(t *testing.T) {
 	ours, stopped := mustOpen(t, dir), mustOpen(t, dir)
 	c := claim("a")
 	enter(t, stopped, c, driver.Holding)
-	home, err := stopped.begun()
+	home, err := stopped.begun(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

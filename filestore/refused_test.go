@@ -34,6 +34,40 @@ func TestRefusedAndOver(t *testing.T) {
 	}
 }
 
+// Whoever cannot begin, for the folder is locked by a process that is stopped, waits
+// for that no longer than the call lasts.
+func TestBeginBesideStopped(t *testing.T) {
+	dir := t.TempDir()
+	s, stopped := mustOpen(t, dir), mustOpen(t, dir)
+	if err := stopped.folder.take(t.Context(), folderLock); err != nil {
+		t.Fatal(err)
+	}
+	waiting := func(n int) {
+		t.Helper()
+		await.That(t, "it does not wait for the folder", func() bool {
+			s.folder.mu.Lock()
+			defer s.folder.mu.Unlock()
+			l := s.folder.lines[folderLock]
+			return l != nil && len(l.waiting) == n
+		})
+	}
+	go func() { _ = s.Listen(t.Context(), func(driver.Notice) {}) }()
+	waiting(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Enter(ctx, claim("a"))
+		ended <- err
+	}()
+	waiting(2)
+	cancel()
+	if err := await.Value(t, "it has given up", ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("Enter returned %v", err)
+	}
+	stopped.folder.drop(folderLock)
+	enter(t, s, claim("a"), driver.Holding)
+}
+
 // namesInOrder returns two names whose locks are taken in this order.
 func namesInOrder() (first, last string) {
 	for i := 0; first == "" || last == ""; i++ {

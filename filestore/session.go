@@ -41,25 +41,38 @@ type session struct {
 //
 // The folder gets its name when its file is locked: nobody who cleans up takes
 // it for a dead one's before, and nobody knows of it before a claim names it.
-func (s *Store) begun() (*disk.Dir, error) {
+func (s *Store) begun(ctx context.Context) (*disk.Dir, error) {
 	s.session.mu.Lock()
-	defer s.session.mu.Unlock()
-	if s.session.home == nil {
-		err := s.startSession()
-		return s.session.home, err
+	home, self := s.session.home, s.session.self
+	s.session.mu.Unlock()
+	if home == nil {
+		return s.startSession(ctx)
 	}
-	removed, err := s.session.self.Removed()
+	removed, err := self.Removed()
 	if err == nil && removed {
-		err = driver.Permanent(fmt.Errorf("%s/%s, the session of this process: %w", s.session.home.Path(), sessionName, errGone))
+		err = driver.Permanent(fmt.Errorf("%s/%s, the session of this process: %w", home.Path(), sessionName, errGone))
 	}
-	return s.session.home, err
+	return home, err
 }
 
-func (s *Store) startSession() (err error) {
+// startSession makes the session, unless somebody just has.
+//
+// Invariant: who has a session goes by the folder's clock. While another machine
+// sets that anew, nobody begins one; after it, only who goes by the new one.
+func (s *Store) startSession(ctx context.Context) (_ *disk.Dir, err error) {
+	if _, err := s.lockClock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.folder.drop(folderLock)
+	s.session.mu.Lock()
+	defer s.session.mu.Unlock()
+	if s.session.home != nil {
+		return s.session.home, nil
+	}
 	aside := asidePrefix + s.id
 	home, err := s.sessions.Make(aside)
 	if err != nil {
-		return gone(err)
+		return nil, gone(err)
 	}
 	var self *disk.File
 	defer func() {
@@ -77,39 +90,31 @@ func (s *Store) startSession() (err error) {
 	f.Program, _ = os.Executable()
 	b, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := home.Create(sessionName, append(b, '\n'), false); err != nil {
-		return err
+		return nil, err
 	}
 	if self, err = home.File(sessionName); err != nil {
-		return err
+		return nil, err
 	}
 	ok, err := self.TryLock(false)
 	if err == nil && !ok {
 		err = fmt.Errorf("%s/%s: locked by another process", home.Path(), sessionName)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	// Invariant: who has a session goes by the folder's clock. While another machine
-	// sets that anew, nobody begins one; after it, only who goes by the new one.
-	ctx, cancel := context.WithTimeout(context.Background(), openPatience)
-	defer cancel()
-	if _, err := s.lockClock(ctx); err != nil {
-		return err
-	}
-	defer s.folder.drop(folderLock)
 	if err := s.sessions.Move(aside, s.id); err != nil {
-		return gone(err)
+		return nil, gone(err)
 	}
 	named, err := s.sessions.Open(s.id)
 	if err != nil {
-		return gone(err)
+		return nil, gone(err)
 	}
 	home.Close()
 	s.session.home, s.session.self = named, self
-	return nil
+	return named, nil
 }
 
 // endSession removes what startSession made; that ends the session's claims.

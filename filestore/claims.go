@@ -429,7 +429,7 @@ func (s *Store) ranOut(q *queue.Queue) bool {
 // it. That is not saved: who asks may not be allowed to, and whoever uses the
 // name next does it.
 func (s *Store) show(name string, q queue.Queue, dead func(string) bool) driver.Queue {
-	o := &queue.Op{Now: s.clock.now()}
+	o := &queue.Op{Now: s.clock.now(), Drawn: queue.Undrawn}
 	o.Drop(&q, func(c *queue.Claim) bool { return dead(c.Session) })
 	return q.View(name, o.Now)
 }

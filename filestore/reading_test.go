@@ -71,6 +71,8 @@ func TestReadingWritesNothing(t *testing.T) {
 	for name, want := range map[string]int{"run out": 0, "held": 1, "dead": 1, "never": 0} {
 		if q, err := looks.Inspect(t.Context(), name); err != nil || len(q.Claims) != want {
 			t.Errorf("%s: %+v, %v", name, q, err)
+		} else if name == "dead" && (q.Claims[0].State != driver.Holding || q.Claims[0].Token != 0) {
+			t.Errorf("its token is not drawn yet: %+v", q.Claims[0])
 		}
 	}
 	for _, name := range []string{"r", "never"} {

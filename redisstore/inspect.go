@@ -132,7 +132,7 @@ func parseQueue(name string, texts []string, now int64) (driver.Queue, error) {
 	for i := range claims {
 		q.Claims = append(q.Claims, claims[i].Claim)
 	}
-	(&queue.Op{Now: now}).Look(&q)
+	(&queue.Op{Now: now, Drawn: queue.Undrawn}).Look(&q)
 	return q.View(name, now), nil
 }
 

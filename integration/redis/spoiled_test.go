@@ -423,7 +423,7 @@ func TestRedisListOnlyReads(t *testing.T) {
 	if e := calls(t, c, "evalsha") + calls(t, c, "eval"); e > n/100+10 {
 		t.Errorf("%d requests for %d names", e, n)
 	}
-	if q, err := s.Inspect(await.Context(t), "over"); err != nil || len(q.Claims) != 1 || q.Claims[0].ID != next.ID {
+	if q, err := s.Inspect(await.Context(t), "over"); err != nil || len(q.Claims) != 1 || q.Claims[0].ID != next.ID || q.Claims[0].State != driver.Holding || q.Claims[0].Token != 0 {
 		t.Errorf("%+v, %v", q, err)
 	}
 	if after := changes(); after != before {

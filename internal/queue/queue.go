@@ -440,6 +440,10 @@ func (o *Op) draw(q *Queue, c *Claim) {
 	}
 }
 
+// Undrawn is the Drawn of who only reads: a token that is not saved is nobody's, and
+// the next who reads, or grants, draws another.
+func Undrawn(c *Claim) { c.Token = 0 }
+
 // bound is the highest token that the owner of c may have used by now. An
 // owner that holds alone may use one spare token for every microsecond since
 // its grant, and Spare in all (driver.Status.Spare), so tokens do not run ahead

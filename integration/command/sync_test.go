@@ -61,9 +61,9 @@ func testSynchronizers(b *bundle, e servers.Engine) {
 	// Leaders.
 	b.Run("leader", "leader").Want(68)
 	follow := b.Start("leader", "--follow", "--only-value", "leader")
-	first := b.Start("elect", "--value=one", "--ttl=2s", "leader", "sh", "-c", loop)
+	first := b.Start("elect", "--value=one", "--ttl=6s", "leader", "sh", "-c", loop)
 	first.Await("leads with")
-	second := b.Start("elect", "--value=two", "--ttl=2s", "leader", "sh", "-c", loop)
+	second := b.Start("elect", "--value=two", "--ttl=10m", "leader", "sh", "-c", loop)
 	proctest.Eventually(b.T, func() bool { return len(b.show("leader").waiters()) == 1 }, "the second does not stand")
 	follow.Await("one\n")
 	first.Process.Kill()

@@ -21,6 +21,7 @@ func Judge(history []Event) *Verdict {
 		j.lost(l)
 		j.tokens(l)
 		j.fence(l)
+		j.idle(l)
 	}
 	j.adoption()
 	j.stuck()
@@ -40,6 +41,8 @@ type judgement struct {
 	byLife  map[lifeKey]*lifetime
 	handed  map[string]*tenure // by the claim handed over
 	server  []*Event           // faults of the store itself
+	hurt    []period           // see hurting
+	longest int64              // time that a lease was good for
 
 	brief    int // processes that had too little time to be judged stuck
 	findings []Finding

@@ -9,7 +9,7 @@ package torture
 func (j *judgement) adoption() {
 	adopter := make(map[string]*tenure)
 	for _, t := range j.tenures {
-		if t.way != "adopt" || t.granted == nil {
+		if t.way != "adopt" || t.granted == nil || t.spoiled {
 			continue
 		}
 		claim := t.ask.Claim

@@ -28,6 +28,11 @@ func newJudgement(history []Event) *judgement {
 			l.forces = append(l.forces, *c)
 		}
 	}
+	all := len(j.locks)
+	j.locks = slices.DeleteFunc(j.locks, func(l *lock) bool { return l.spoiled })
+	if n := all - len(j.locks); n > 0 {
+		j.note("names that are not judged, as they were made unreadable: %d", n)
+	}
 	for _, t := range j.tenures {
 		t.adopts(j.handed[t.ask.Claim])
 	}
@@ -35,6 +40,7 @@ func newJudgement(history []Event) *judgement {
 		l.link()
 		l.force()
 	}
+	j.hurt = j.hurting()
 	return j
 }
 
@@ -79,14 +85,17 @@ func (r *historian) read(e *Event) {
 		r.life(e).quit = e
 	case Paused:
 		f := r.life(e)
-		f.pauses = append(f.pauses, pause{e.At, never})
+		f.pauses = append(f.pauses, period{e.At, never})
 		r.counts.Faults["pause"]++
 	case Resumed:
 		if p := r.life(e).pauses; len(p) > 0 {
 			p[len(p)-1].to = e.At
 		}
 	case Fault:
-		if e.Process == 0 {
+		switch {
+		case e.Name != "":
+			r.lock(e.Name).spoiled = true
+		case e.Process == 0:
 			r.server = append(r.server, e)
 		}
 		r.counts.Faults[e.Fault]++
@@ -130,6 +139,7 @@ func (r *historian) act(f *lifetime, e *Event) {
 		return // its Ask is missing
 	}
 	t.until = max(t.until, e.Until)
+	r.longest = max(r.longest, e.Until-e.At)
 	switch e.What {
 	case Granted:
 		t.granted = e

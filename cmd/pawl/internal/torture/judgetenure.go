@@ -92,6 +92,7 @@ type lock struct {
 	forces  []decree
 	writes  []*Event
 	most    int64 // see declared
+	spoiled bool  // what the store has of it was made unreadable
 }
 
 // decree of a process, which changes a name for all: it took effect between at and end, which
@@ -106,12 +107,13 @@ type decree struct {
 type lifetime struct {
 	process, life         int
 	started, killed, quit *Event
-	pauses                []pause
+	pauses                []period
 	last                  int64 // what it did last
 	went                  int64 // the last time that it was granted something, or told that it is not
 }
 
-type pause struct{ from, to int64 }
+// period is from when to when.
+type period struct{ from, to int64 }
 
 type lifeKey struct{ process, life int }
 

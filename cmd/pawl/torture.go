@@ -55,6 +55,8 @@ compares tokens took no stale write, all went on, and nothing is left behind.
 Faults (--faults; none: no faults):
   kill    kill -9; another process takes its place
   pause   stopped for longer than the TTL, or half of it
+  late    some of its requests have no reply, and are carried out late: when it
+          has tried again, given up, or handed over
   cut     its connections are closed or reset, and maybe refused for a while
   slow    what it sends and gets comes late
   dark    requests, replies or both are swallowed while the connection stays up;

@@ -52,6 +52,16 @@ func (r *run) hurt(ctx context.Context) {
 			at = (at + 1) % r.o.Processes
 		}
 		in := r.draw(chance)
+		if in.kind == "kill" && chance.IntN(2) == 0 {
+			// What somebody has handed over must not depend on who did.
+			select {
+			case n := <-r.handed:
+				if !hurt[n-1] {
+					at = n - 1
+				}
+			default:
+			}
+		}
 		hurt[at] = true
 		work.Go(func() {
 			r.slots[at].injure(ctx, in)
@@ -83,6 +93,8 @@ func (r *run) draw(chance *rand.Rand) injury {
 		if often(25) { // it must go on as if nothing had been
 			in.span = ttl / 2
 		}
+	case "late":
+		in.span = between(chance, ttl/2, 2*ttl)
 	case "cut":
 		in.reset = often(50)
 		if often(50) {
@@ -114,6 +126,8 @@ func (in *injury) String() string {
 		if in.refuse {
 			s += fmt.Sprintf(", and refused for %v", in.span.Round(time.Millisecond))
 		}
+	case "late":
+		s = fmt.Sprintf("for %v some requests have no reply, and are carried out late", in.span.Round(time.Millisecond))
 	case "slow":
 		s = fmt.Sprintf("each piece up to %v late", in.slow.Round(time.Millisecond))
 	case "dark":
@@ -141,6 +155,16 @@ func (s *slot) injure(ctx context.Context, in injury) {
 		s.again()
 	case "pause":
 		s.pause(ctx, in)
+	case "late":
+		l := s.current()
+		if l == nil {
+			return
+		}
+		e := Event{At: s.run.now(), Process: s.n, Life: l.n, What: Fault, Fault: in.kind, Note: in.String()}
+		l.tell(Task{Late: in.span})
+		sleep(ctx, in.span)
+		e.End = s.run.now()
+		s.run.record(e)
 	default:
 		e := Event{At: s.run.now(), Process: s.n, What: Fault, Fault: in.kind, Note: in.String()}
 		s.proxies.set(in.trouble)

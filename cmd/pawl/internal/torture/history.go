@@ -94,7 +94,7 @@ type Event struct {
 	Until int64  `json:"until,omitempty"` // the lease's deadline, by the machine's clock
 	Claim string `json:"claim,omitempty"` // what was handed over, or adopted
 
-	Fault string `json:"fault,omitempty"` // kill, pause, cut, slow, dark, server
+	Fault string `json:"fault,omitempty"` // kill, pause, late, cut, slow, dark, server; spoil, of a name
 	Err   string `json:"err,omitempty"`
 	Note  string `json:"note,omitempty"`
 }

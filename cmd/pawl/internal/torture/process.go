@@ -30,6 +30,7 @@ type process struct {
 	client *pawl.Client
 	fence  *fence
 	calls  *calls
+	late   *delayStore
 	ctx    context.Context // ends when the process is to end
 	ops    atomic.Uint64
 
@@ -49,8 +50,11 @@ func Work(ctx context.Context, c Config, store driver.Store, tasks io.Reader, re
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	late := newDelayStore(store, c.TTL, rand.New(rand.NewPCG(c.Seed, uint64(c.Process)<<32|uint64(c.Life))))
+	defer late.end()
+	store = late
 	p := &process{
-		c: c, rec: rec, ctx: ctx,
+		c: c, rec: rec, ctx: ctx, late: late,
 		client: pawl.New(store, &pawl.Options{TTL: c.TTL, Label: fmt.Sprintf("torture %d.%d", c.Process, c.Life)}),
 		fence:  &fence{addr: c.Resource},
 		calls:  watchCalls(),
@@ -151,6 +155,7 @@ func (p *process) adopters(work *sync.WaitGroup, todo <-chan Task) {
 	for n := uint64(0); ; n++ {
 		select {
 		case t := <-todo:
+			p.late.hurt(t.Late)
 			if t.Adopt != nil {
 				p.spawn(work, func() { p.worker(1000 + n).adopt(*t.Adopt) })
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -219,6 +220,11 @@ func (h *held) handOver(l *pawl.Lease) {
 	h.record(Release, "handover", nil, "")
 	ctx, cancel := h.early()
 	defer cancel()
+	if h.chance(3) { // a renewal is under way
+		var beside sync.WaitGroup
+		beside.Go(func() { _ = l.Extend(ctx, 0) })
+		defer beside.Wait()
+	}
 	end := h.calls.begin(fmt.Sprintf("HandOver of %q", op.Name), nil)
 	claim, err := l.HandOver(ctx)
 	end()

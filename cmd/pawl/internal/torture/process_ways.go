@@ -259,6 +259,9 @@ func (w *worker) adopt(from Event) {
 	case "semaphore":
 		adopt = c.Semaphore(from.Name, from.Limit).Adopt
 	}
+	if w.chance(3) { // long enough that what its former owner has sent arrives
+		d = w.between(0, w.c.TTL)
+	}
 	h, l := w.take(w.process.ctx, op, func(ctx context.Context) (l *pawl.Lease, err error) {
 		for range 3 { // trying again does no harm
 			l, err = adopt(ctx, from.Claim)

@@ -39,7 +39,7 @@ func newRoute(raw string) (*route, error) {
 		return nil, err
 	}
 	cannot := func(why string) (*route, error) {
-		return nil, fmt.Errorf("cut, slow and dark go through a proxy, but %s: choose --faults kill,pause, or give another URL", why)
+		return nil, fmt.Errorf("cut, slow and dark go through a proxy, but %s: choose --faults kill,pause,late, or give another URL", why)
 	}
 	q := u.Query()
 	r := &route{u: u, network: "tcp"}

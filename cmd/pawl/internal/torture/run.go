@@ -70,7 +70,7 @@ func Run(ctx context.Context, o Options, h Hooks) (*Result, error) {
 	defer res.close()
 	r := &run{
 		o: o, hooks: h, clock: machine, prefix: prefix, resource: res.addr(), started: time.Now(),
-		counts: Counts{Faults: make(map[string]int)}, words: make(map[string]string), starts: make(chan func()),
+		counts: Counts{Faults: make(map[string]int)}, words: make(map[string]string), starts: make(chan func()), handed: make(chan int, 1),
 		chance: mathrand.New(mathrand.NewPCG(o.Seed, 2)),
 	}
 	defer close(r.starts)
@@ -107,6 +107,7 @@ type run struct {
 	begin    int64
 	slots    []*slot
 	starts   chan func()
+	handed   chan int // the number of a process that has handed something over
 	readers  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -266,6 +267,14 @@ func (r *run) offer(e Event) {
 	n := 1
 	if r.chance.IntN(3) == 0 {
 		n = 2
+	}
+	select {
+	case <-r.handed:
+	default:
+	}
+	select {
+	case r.handed <- e.Process:
+	default:
 	}
 	for _, s := range others[:min(n, len(others))] {
 		s.life.tell(Task{Adopt: &e})

@@ -79,7 +79,7 @@ func (o *Options) check() (*route, error) {
 		return r, err
 	}
 	if chosen {
-		return nil, fmt.Errorf("--faults %s: a folder has no connection that it could hurt; allowed are kill, pause", o.Faults[i])
+		return nil, fmt.Errorf("--faults %s: a folder has no connection that it could hurt; allowed are kill, pause, late", o.Faults[i])
 	}
 	o.Faults = slices.DeleteFunc(slices.Clone(o.Faults), func(f string) bool { return slices.Contains(onConnections, f) })
 	return nil, nil

@@ -19,7 +19,7 @@ type Options struct {
 
 // What can be chosen.
 var (
-	AllFaults = []string{"kill", "pause", "cut", "slow", "dark"}
+	AllFaults = []string{"kill", "pause", "late", "cut", "slow", "dark"}
 	AllKinds  = []string{"mutex", "rw", "semaphore"}
 )
 
@@ -48,6 +48,8 @@ type Task struct {
 	// Adopt is what another process handed over: its Released event. Two processes
 	// may be told of one.
 	Adopt *Event `json:"adopt,omitempty"`
+	// Late is how long some requests are carried out late.
+	Late time.Duration `json:"late,omitempty"`
 }
 
 // Result of a torture.

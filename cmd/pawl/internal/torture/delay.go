@@ -29,6 +29,7 @@ type delayStore struct {
 
 	mu    sync.Mutex
 	until time.Time
+	one   bool // the next is late, and soon carried out
 	rand  *rand.Rand
 }
 
@@ -47,6 +48,13 @@ func (s *delayStore) hurt(span time.Duration) {
 	}
 }
 
+// next makes the next request late, by a part of the TTL.
+func (s *delayStore) next() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.one = true
+}
+
 // end gives up what is to be carried out yet.
 func (s *delayStore) end() {
 	s.stop()
@@ -57,11 +65,14 @@ func (s *delayStore) end() {
 func (s *delayStore) late(request func(context.Context)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !time.Now().Before(s.until) || s.rand.IntN(3) > 0 || s.ctx.Err() != nil {
-		return false
-	}
 	delay := time.Duration(s.rand.Int64N(int64(s.ttl)))
-	if s.rand.IntN(3) == 0 {
+	switch {
+	case s.one:
+		s.one = false
+		delay /= 4
+	case !time.Now().Before(s.until) || s.rand.IntN(3) > 0 || s.ctx.Err() != nil:
+		return false
+	case s.rand.IntN(3) == 0:
 		delay = 0
 	}
 	s.work.Go(func() {

@@ -52,16 +52,6 @@ func (r *run) hurt(ctx context.Context) {
 			at = (at + 1) % r.o.Processes
 		}
 		in := r.draw(chance)
-		if in.kind == "kill" && chance.IntN(2) == 0 {
-			// What somebody has handed over must not depend on who did.
-			select {
-			case n := <-r.handed:
-				if !hurt[n-1] {
-					at = n - 1
-				}
-			default:
-			}
-		}
 		hurt[at] = true
 		work.Go(func() {
 			r.slots[at].injure(ctx, in)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -210,6 +209,9 @@ func (h *held) record(what What, way string, err error, note string) {
 	}
 }
 
+// lateRenewal is the note of what was handed over while a renewal may be under way.
+const lateRenewal = "a renewal is under way"
+
 // handOver gives the lease up for another process, which the parent chooses.
 func (h *held) handOver(l *pawl.Lease) {
 	if !h.look() {
@@ -220,17 +222,18 @@ func (h *held) handOver(l *pawl.Lease) {
 	h.record(Release, "handover", nil, "")
 	ctx, cancel := h.early()
 	defer cancel()
-	if h.chance(3) { // a renewal is under way
-		var beside sync.WaitGroup
-		beside.Go(func() { _ = l.Extend(ctx, 0) })
-		defer beside.Wait()
+	note := ""
+	if h.c.Late && h.chance(3) {
+		note = lateRenewal
+		h.late.next()
+		_ = l.Extend(ctx, 0)
 	}
 	end := h.calls.begin(fmt.Sprintf("HandOver of %q", op.Name), nil)
 	claim, err := l.HandOver(ctx)
 	end()
 	if err == nil {
 		e := event(op, Released)
-		e.Way, e.Claim, e.Token = "handover", claim, l.Token()
+		e.Way, e.Claim, e.Token, e.Note = "handover", claim, l.Token(), note
 		h.rec.Record(e)
 		return
 	}

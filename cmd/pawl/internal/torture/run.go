@@ -70,7 +70,7 @@ func Run(ctx context.Context, o Options, h Hooks) (*Result, error) {
 	defer res.close()
 	r := &run{
 		o: o, hooks: h, clock: machine, prefix: prefix, resource: res.addr(), started: time.Now(),
-		counts: Counts{Faults: make(map[string]int)}, words: make(map[string]string), starts: make(chan func()), handed: make(chan int, 1),
+		counts: Counts{Faults: make(map[string]int)}, words: make(map[string]string), starts: make(chan func()),
 		chance: mathrand.New(mathrand.NewPCG(o.Seed, 2)),
 	}
 	defer close(r.starts)
@@ -107,7 +107,6 @@ type run struct {
 	begin    int64
 	slots    []*slot
 	starts   chan func()
-	handed   chan int // the number of a process that has handed something over
 	readers  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -116,6 +115,8 @@ type run struct {
 	doing   string
 	words   map[string]string // of events, each once in memory
 	ending  bool              // processes are told to end
+	hurting context.Context   // while processes are hurt; else nil
+	killing sync.WaitGroup    // grows while hurting is not nil
 	chance  *mathrand.Rand    // for who adopts
 }
 
@@ -161,13 +162,22 @@ func (r *run) torture(ctx context.Context, route *route) error {
 		case <-hurting.Done():
 		}
 	})
+	r.setHurting(hurting)
 	r.hurt(hurting)
+	r.setHurting(nil)
+	r.killing.Wait()
 	// Everybody is well again, and must be able to go on.
 	r.phase("faults are over")
 	sleep(ctx, max(r.o.TTL*3/2, grace+grace/10))
 	r.phase("ending the processes")
 	r.end(ctx)
 	return ctx.Err()
+}
+
+func (r *run) setHurting(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hurting = ctx
 }
 
 // patience is how long a process that is told to end may take: its locks wait for
@@ -260,7 +270,8 @@ func (r *run) record(e Event) {
 }
 
 // offer gives what was handed over to another process or, now and then, to two, of
-// which one gets it. r.mu is locked.
+// which one gets it. Nothing of that may depend on who handed it over, who is killed
+// now and then if something of it may still be under way. r.mu is locked.
 func (r *run) offer(e Event) {
 	others := slices.DeleteFunc(slices.Clone(r.slots), func(s *slot) bool { return s.n == e.Process || s.life == nil })
 	r.chance.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
@@ -268,13 +279,13 @@ func (r *run) offer(e Event) {
 	if r.chance.IntN(3) == 0 {
 		n = 2
 	}
-	select {
-	case <-r.handed:
-	default:
-	}
-	select {
-	case r.handed <- e.Process:
-	default:
+	if e.Note == lateRenewal && r.hurting != nil && slices.Contains(r.o.Faults, "kill") && r.chance.IntN(2) == 0 {
+		ctx, after := r.hurting, between(r.chance, 0, r.o.TTL/2)
+		r.killing.Go(func() {
+			if sleep(ctx, after) {
+				r.slots[e.Process-1].injure(ctx, injury{kind: "kill", span: after})
+			}
+		})
 	}
 	for _, s := range others[:min(n, len(others))] {
 		s.life.tell(Task{Adopt: &e})

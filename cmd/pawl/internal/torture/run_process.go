@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -69,7 +70,7 @@ func (s *slot) start() error {
 	}
 	config, err := json.Marshal(Config{
 		Process: s.n, Life: s.lives, Store: url, Prefix: r.prefix, TTL: r.o.TTL, Kinds: r.o.Kinds, Seed: r.o.Seed,
-		Start: r.begin, Resource: r.resource, Break: r.o.Break, Crowd: crowd,
+		Start: r.begin, Resource: r.resource, Break: r.o.Break, Crowd: crowd, Late: slices.Contains(r.o.Faults, "late"),
 	})
 	if err != nil {
 		return err

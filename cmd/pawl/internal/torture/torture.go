@@ -36,6 +36,7 @@ type Config struct {
 	Resource string        `json:"resource"` // address of the fenced resource
 	Break    string        `json:"break,omitempty"`
 	Crowd    int           `json:"crowd,omitempty"`
+	Late     bool          `json:"late,omitempty"` // the fault late is among those chosen
 }
 
 // Generation is how long a name is used. Then another takes its place: most

@@ -4,6 +4,7 @@ package torture
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -47,7 +48,7 @@ func (v *verdict) text() string {
 var few = make(chan struct{}, 3)
 
 // torture runs pawl torture. If the test fails, the history and the page are kept.
-func torture(t *testing.T, url string, while func(p *proctest.Process, in io.Writer), flags ...string) (*proctest.Process, *verdict) {
+func torture(t *testing.T, url string, while func(in io.Writer), flags ...string) (*proctest.Process, *verdict) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pawl-torture-")
 	if err != nil {
@@ -70,7 +71,7 @@ func torture(t *testing.T, url string, while func(p *proctest.Process, in io.Wri
 			t.Fatal(err)
 		}
 		p.Start()
-		while(p, in)
+		while(in)
 	} else {
 		p.Start()
 	}
@@ -96,23 +97,20 @@ func TestTorture(t *testing.T) {
 				s = e.Run(t)
 				url = s.URL()
 			}
-			flags := []string{"--for", "10s"}
-			var while func(*proctest.Process, io.Writer)
+			for_, flags := 10*time.Second, []string(nil)
 			if await.Soak() {
-				flags = []string{"--for", soakFor.String(), "--crowd", "1000"}
-				if s != nil {
-					while = func(p *proctest.Process, in io.Writer) { hurtServer(t, s, in) }
-				}
+				for_, flags = soakFor, []string{"--crowd", "1000"}
 			}
-			p, v := torture(t, url, while, flags...)
+			flags = append(flags, "--for", for_.String())
+			p, v := torture(t, url, func(in io.Writer) { hurt(t, e, s, url, in, for_) }, flags...)
 			if p.Status() != 0 {
 				t.Fatalf("status %d, %s\n%s", p.Status(), p.Err, v.text())
 			}
 			if v.Counts.Grants == 0 || v.Counts.Writes == 0 {
 				t.Errorf("nothing was done: %+v", v.Counts)
 			}
-			if len(v.Counts.Faults) == 0 {
-				t.Error("no faults")
+			if len(v.Counts.Faults) == 0 || v.Counts.Faults["spoil"] == 0 {
+				t.Errorf("faults: %v", v.Counts.Faults)
 			}
 			t.Logf("%+v %v", v.Counts, v.Notes)
 		})
@@ -122,42 +120,84 @@ func TestTorture(t *testing.T) {
 // soakFor is how long each engine is tortured then.
 const soakFor = 10 * time.Minute
 
-// hurtServer kills, stops and restarts the server while it is in use, but for the
-// last minute, and tells the torture.
-func hurtServer(t *testing.T, s servers.Server, in io.Writer) {
+// hurt makes names unreadable for a while, one after the other, and tells the torture. In
+// a soak it kills, stops and restarts the server, too. In the end it leaves it alone.
+func hurt(t *testing.T, e servers.Engine, s servers.Server, url string, in io.Writer, long time.Duration) {
 	machine, err := clock.Open()
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	boot := func() int64 { return int64(machine.Now()) }
-	for end := time.Now().Add(soakFor - time.Minute); time.Now().Before(end); {
-		time.Sleep(time.Duration(5+rand.IntN(20)) * time.Second)
-		event := map[string]any{"fault": "server", "at": boot()}
-		long := time.Duration(rand.Int64N(int64(4 * time.Second)))
-		switch rand.IntN(3) {
-		case 0:
-			event["note"] = "killed"
-			s.Kill()
-		case 1:
-			event["note"] = "ended in order"
-			s.Stop()
-		case 2:
-			event["note"] = "stopped for a while"
-			s.Pause()
-		}
-		time.Sleep(long)
-		if event["note"] == "stopped for a while" {
-			s.Resume()
-		} else if err := s.Restart(); err != nil {
-			t.Error(err)
-			return
+	by := newSpoiler(t, e, s, url)
+	calm, most := long/5, 20*time.Second
+	if await.Soak() {
+		calm = time.Minute
+	} else {
+		most = time.Second
+	}
+	for end := time.Now().Add(long - calm); time.Now().Before(end); {
+		time.Sleep(time.Second + time.Duration(rand.Int64N(int64(most))))
+		event := map[string]any{"at": boot()}
+		if n := rand.IntN(4); !await.Soak() || s == nil || n == 0 {
+			if !spoil(by, event) {
+				continue
+			}
+		} else {
+			event["fault"] = "server"
+			if err := hurtServer(s, n, event); err != nil {
+				t.Error(err)
+				return
+			}
 		}
 		event["end"] = boot()
 		if err := json.NewEncoder(in).Encode(event); err != nil {
 			return // it has ended
 		}
 	}
+}
+
+// spoil makes a name unreadable for a second or two, in which those who hold it or wait for
+// it renew it together with others. It reports whether there was one.
+func spoil(by spoiler, event map[string]any) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
+	defer cancel()
+	names, err := by.names(ctx)
+	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, "crowd") || strings.HasSuffix(name, "contact") })
+	if err != nil || len(names) == 0 {
+		return false
+	}
+	name := names[rand.IntN(len(names))]
+	if by.spoil(ctx, name) != nil {
+		return false
+	}
+	time.Sleep(time.Second + time.Duration(rand.Int64N(int64(time.Second))))
+	event["fault"], event["name"] = "spoil", plain(name)
+	for ctx.Err() == nil && by.remove(ctx, name) != nil {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return true
+}
+
+// hurtServer kills, stops or pauses the server for a while.
+func hurtServer(s servers.Server, how int, event map[string]any) error {
+	long := time.Duration(rand.Int64N(int64(4 * time.Second)))
+	switch how {
+	case 1:
+		event["note"] = "killed"
+		s.Kill()
+	case 2:
+		event["note"] = "ended in order"
+		s.Stop()
+	default:
+		event["note"] = "stopped for a while"
+		s.Pause()
+		time.Sleep(long)
+		s.Resume()
+		return nil
+	}
+	time.Sleep(long)
+	return s.Restart()
 }
 
 // broken are the ways in which pawl is broken, and by which rules of the judge that

@@ -1,5 +1,7 @@
 package torture
 
+import "slices"
+
 import "cmp"
 
 func newJudgement(history []Event) *judgement {

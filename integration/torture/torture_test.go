@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -130,7 +131,7 @@ func hurt(t *testing.T, e servers.Engine, s servers.Server, url string, in io.Wr
 	}
 	boot := func() int64 { return int64(machine.Now()) }
 	by := newSpoiler(t, e, s, url)
-	calm, most := long/5, 20*time.Second
+	calm, most := long/3, 20*time.Second
 	if await.Soak() {
 		calm = time.Minute
 	} else {
@@ -157,7 +158,7 @@ func hurt(t *testing.T, e servers.Engine, s servers.Server, url string, in io.Wr
 	}
 }
 
-// spoil makes a name unreadable for a second or two, in which those who hold it or wait for
+// spoil makes a name unreadable for longer than a lease lasts: those who hold it or wait for
 // it renew it together with others. It reports whether there was one.
 func spoil(by spoiler, event map[string]any) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
@@ -167,16 +168,24 @@ func spoil(by spoiler, event map[string]any) bool {
 	if err != nil || len(names) == 0 {
 		return false
 	}
-	name := names[rand.IntN(len(names))]
+	// One that has just come into use.
+	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	name := slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(generation(a), generation(b)) })
 	if by.spoil(ctx, name) != nil {
 		return false
 	}
-	time.Sleep(time.Second + time.Duration(rand.Int64N(int64(time.Second))))
+	time.Sleep(2500*time.Millisecond + time.Duration(rand.Int64N(int64(time.Second))))
 	event["fault"], event["name"] = "spoil", plain(name)
 	for ctx.Err() == nil && by.remove(ctx, name) != nil {
 		time.Sleep(100 * time.Millisecond)
 	}
 	return true
+}
+
+// generation is the last number of a name: there are new ones all the time.
+func generation(name string) int {
+	n, _ := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:])
+	return n
 }
 
 // hurtServer kills, stops or pauses the server for a while.

@@ -49,7 +49,7 @@ func (s *Store) adopt(ctx context.Context, a *driver.Adoption) (st driver.Status
 			return st, nil
 		case m.Mark == a.Mark && m.Units == a.Units: // it is adopted already
 			return s.refresh(ctx, q, id, a.TTL, 0)
-		case m.Mark == a.Mark || m.Units != a.Units || a.Token < m.spoken(0) || a.Token > m.token+m.spare():
+		case m.Mark == a.Mark || m.Units != a.Units || a.Token < max(m.least(), m.Used) || a.Token > m.token+m.spare():
 			e := m.entry(time.Now())
 			return driver.Status{State: driver.Refused, Blocker: &e}, nil
 		}
@@ -90,6 +90,7 @@ func (s *Store) handOver(ctx context.Context, q *snapshot, m *member, a *driver.
 
 	c, key := m.claim, s.keys.claim(q.name, m.sort, q.slot(a.Mark))
 	c.Mark, c.Owner, c.Store, c.TTL, c.Came, c.Used = a.Mark, a.Owner, s.id, l.seconds, m.came(), 0
+	c.Grown = true
 	c.Alone = m.alone && q.used() == m.Units // after a change of the limit others may hold beside it
 	w.draw(&c)
 	w.attempt(l)

@@ -41,7 +41,7 @@ func (s *Store) resize(ctx context.Context, r driver.Ref, units int64) (st drive
 			return st, nil
 		case m.state == driver.Waiting:
 			return q.status(r.ID, driver.Waiting, time.Now()), nil
-		case units == m.Units, r.Used != 0 && r.Used < m.token: // the same again, or late
+		case units == m.Units, r.Used != 0 && r.Used < m.least(): // the same again, or late
 			return q.status(r.ID, driver.Holding, time.Now()), nil
 		case units > m.Units && q.used()-m.Units+units > q.limit:
 			return q.status(r.ID, driver.Refused, time.Now()), nil
@@ -59,7 +59,7 @@ func (s *Store) resize(ctx context.Context, r driver.Ref, units int64) (st drive
 				}
 			}
 			c := m.claim
-			c.Units, c.Alone = units, units == q.limit
+			c.Units, c.Alone, c.Grown = units, units == q.limit, true
 			w.grant(m, c)
 		} else {
 			base, err := s.epoch(ctx)
@@ -122,25 +122,23 @@ func (s *Store) setLimit(ctx context.Context, name string, kind driver.Kind, was
 		if was != q.limit && was != q.declared {
 			return &driver.LimitError{Name: name, Have: q.limit, Want: was}
 		}
+		if limit == q.declared && q.set == 0 {
+			return nil // it is so already
+		}
 		base, err := s.epoch(ctx)
 		if err != nil {
 			return err
 		}
 		w := s.write(q, base)
+		last := w.overtake()
 		for i := range q.members {
-			m := &q.members[i]
-			c := m.claim
-			switch {
-			case len(w.puts) == chunk:
-			case m.state == driver.Waiting && !m.Overtaken:
-				c.Overtaken = true
-				w.put(m, c)
-			case m.state == driver.Holding && m.Token == 0:
+			if m := &q.members[i]; last && m.state == driver.Holding && m.Token == 0 && len(w.puts) < chunk {
+				c := m.claim
 				c.Token, c.Alone = m.token, m.alone
 				w.put(m, c)
 			}
 		}
-		last := len(w.puts) < chunk
+		last = last && len(w.puts) < chunk
 		switch {
 		case !last:
 		case limit != q.declared:
@@ -149,10 +147,8 @@ func (s *Store) setLimit(ctx context.Context, name string, kind driver.Kind, was
 				return err
 			}
 			w.puts = append(w.puts, clientv3.OpPut(key, string(value)))
-		case q.set != 0:
-			w.puts = append(w.puts, clientv3.OpDelete(key))
 		default:
-			return nil // it is so already
+			w.puts = append(w.puts, clientv3.OpDelete(key))
 		}
 		q, wrote, err := w.try(ctx)
 		if err != nil {

@@ -33,6 +33,8 @@ type claim struct {
 	// Drawn, instead of Token: it was granted by the write that its key shows, as the
 	// one of that number. Who writes the claim again writes the token: see snapshot.
 	Drawn int64 `json:"drawn,omitempty"`
+	// Grown: it was given its token when it grew, or was adopted.
+	Grown bool `json:"grown,omitempty"`
 	// Alone, with Token: it was granted all units.
 	Alone bool `json:"alone,omitempty"`
 	// Overtaken: another was granted a token above that of this claim's
@@ -100,6 +102,16 @@ func (m *member) spare() int64 {
 		return 0
 	}
 	return spare(m.token)
+}
+
+// least is the lowest token that the claim's owner may have been told. One that began to
+// hold by its place, and was marked by somebody who did not know that, was given another
+// then, of which its owner need not know.
+func (m *member) least() int64 {
+	if m.Grown {
+		return m.token
+	}
+	return min(m.token, token(m.Base, m.create))
 }
 
 // spoken is the highest token of the claim that was spoken of, by its owner now, or

@@ -17,8 +17,9 @@ const chunk = 50
 // reads a queue in which some are due does. It returns the queue then.
 //
 // They are written only if nothing has been put under the name since the snapshot,
-// so no claim has come meanwhile that holds by its revision; and their tokens are
-// those of the revision in which they are written.
+// so no claim has come meanwhile that holds by its revision; and none has begun to hold
+// that waits in the snapshot, see overtake. Their tokens are those of the revision in
+// which they are written.
 func (s *Store) settle(ctx context.Context, q *snapshot) (*snapshot, error) {
 	for q.due() {
 		base, err := s.epoch(ctx)
@@ -26,7 +27,7 @@ func (s *Store) settle(ctx context.Context, q *snapshot) (*snapshot, error) {
 			return nil, err
 		}
 		w := s.write(q, base)
-		if w.overtake(); len(w.puts) < chunk {
+		if w.overtake() && len(w.puts) < chunk {
 			for i := range q.members {
 				if m := &q.members[i]; m.state == driver.Holding && m.token == 0 && len(w.puts) < 2*chunk {
 					c := m.claim
@@ -61,8 +62,20 @@ func (s *Store) write(q *snapshot, base int64) *writing {
 	return w
 }
 
-// overtake marks claims that wait as overtaken, as many as there is room for.
-func (w *writing) overtake() {
+// overtake marks claims that wait as overtaken, as many as there is room for. It reports
+// whether somebody may be granted something in the same transaction; if not, the marks
+// are to be written first.
+//
+// Invariant: nothing but a put lets a claim hold while the first of those that wait is
+// there, and marked. For if claims in front of it go, it holds by a token that must be
+// written, and so does whoever comes after it. Where it is not marked it may hold
+// since the snapshot, and have been told so, without anything's having been written.
+func (w *writing) overtake() (grants bool) {
+	grants = true
+	if first := w.q.first(); first != nil {
+		grants = first.Overtaken
+		w.cmps = append(w.cmps, first.present())
+	}
 	for i := range w.q.members {
 		m := &w.q.members[i]
 		if m.state == driver.Waiting && !m.Overtaken && len(w.puts) < chunk {
@@ -71,6 +84,7 @@ func (w *writing) overtake() {
 			w.put(m, c)
 		}
 	}
+	return grants
 }
 
 // grant writes a claim with the next token.
@@ -141,7 +155,7 @@ func (s *Store) overtakeAll(ctx context.Context, q *snapshot) (*writing, error) 
 			return nil, err
 		}
 		w := s.write(q, base)
-		if w.overtake(); len(w.puts) < chunk {
+		if w.overtake() && len(w.puts) < chunk {
 			return w, nil
 		}
 		if q, err = w.commit(ctx); err != nil {

@@ -170,6 +170,14 @@ func (q *snapshot) twin(m *member) *member {
 	return nil
 }
 
+// first returns the first claim of those that wait for others to go, or nil.
+func (q *snapshot) first() *member {
+	if i := slices.IndexFunc(q.members, func(m member) bool { return m.state == driver.Waiting && m.Units <= q.limit }); i >= 0 {
+		return &q.members[i]
+	}
+	return nil
+}
+
 func (q *snapshot) used() (n int64) {
 	for i := range q.members {
 		if q.members[i].state == driver.Holding {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 const (
 	workers   = 4 // goroutines of a process that lock, work and unlock
+	steady    = 2 // goroutines of a process that hold names of its own for long
 	numbers   = 2 // names of each kind in use at a time
 	maxErrors = 8 // that Work returns
 )
@@ -65,6 +67,11 @@ func Work(ctx context.Context, c Config, store driver.Store, tasks io.Reader, re
 	var work sync.WaitGroup
 	for i := range workers {
 		p.spawn(&work, func() { p.worker(uint64(i)).run() })
+	}
+	if slices.Contains(c.Kinds, "mutex") {
+		for i := range steady {
+			p.spawn(&work, func() { p.worker(3000 + uint64(i)).steady(i) })
+		}
 	}
 	for i := range c.Crowd {
 		p.spawn(&work, func() { p.crowd(uint64(i)) })

@@ -236,6 +236,21 @@ func (w *worker) all() {
 	h.unlock("")
 }
 
+// steady holds a name that no other process wants, for so long that it must be renewed:
+// what becomes of others must not matter to it.
+func (w *worker) steady(number int) {
+	for w.process.ctx.Err() == nil {
+		m := w.client.Mutex(w.name(fmt.Sprintf("own%d-", w.c.Process), number))
+		if h, _ := w.take(w.process.ctx, w.ask("lock", "mutex", m.Name(), 1, 1), m.Lock); h != nil {
+			until := time.Now().Add(w.between(w.c.TTL, 3*w.c.TTL))
+			for h.look() && time.Now().Before(until) && w.pause(w.c.TTL/40) {
+			}
+			h.unlock("")
+		}
+		w.pause(w.between(0, w.c.TTL/4))
+	}
+}
+
 // force takes a name away from its holders.
 func (w *worker) force(name, kind string) {
 	e := Event{At: w.rec.Now(), Op: w.ops.Add(1), What: ForceRelease, Name: name, Kind: kind}

@@ -242,7 +242,7 @@ func (w *worker) steady(number int) {
 	for w.process.ctx.Err() == nil {
 		m := w.client.Mutex(w.name(fmt.Sprintf("own%d-", w.c.Process), number))
 		if h, _ := w.take(w.process.ctx, w.ask("lock", "mutex", m.Name(), 1, 1), m.Lock); h != nil {
-			until := time.Now().Add(w.between(w.c.TTL, 3*w.c.TTL))
+			until := time.Now().Add(w.between(2*w.c.TTL, 4*w.c.TTL))
 			for h.look() && time.Now().Before(until) && w.pause(w.c.TTL/40) {
 			}
 			h.unlock("")

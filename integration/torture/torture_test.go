@@ -168,9 +168,12 @@ func spoil(by spoiler, event map[string]any) bool {
 	if err != nil || len(names) == 0 {
 		return false
 	}
-	// One that has just come into use.
+	// One that is held for long, or has just come into use.
 	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	name := slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(generation(a), generation(b)) })
+	if i := slices.IndexFunc(names, func(name string) bool { return strings.Contains(name, "own") }); i >= 0 && rand.IntN(2) == 0 {
+		name = names[i]
+	}
 	if by.spoil(ctx, name) != nil {
 		return false
 	}

@@ -16,7 +16,7 @@ import (
 // guess that is far on the safe side of a slow machine, and no promise.
 func (j *judgement) idle(l *lock) {
 	most := int64(idleTime) + 2*j.longest
-	if j.end-j.begin < most {
+	if !slices.ContainsFunc(l.tenures, func(t *tenure) bool { return j.overOf(t)-t.ask.At >= most }) {
 		return
 	}
 	used := slices.Clone(j.hurt)

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	workers   = 4 // goroutines of a process that lock, work and unlock
-	steady    = 2 // goroutines of a process that hold names of its own for long
-	numbers   = 2 // names of each kind in use at a time
-	maxErrors = 8 // that Work returns
+	workers   = 4  // goroutines of a process that lock, work and unlock
+	steady    = 12 // names of its own that a process holds for long
+	numbers   = 2  // names of each kind in use at a time
+	maxErrors = 8  // that Work returns
 )
 
 // process is what a tortured process does.
@@ -69,9 +69,7 @@ func Work(ctx context.Context, c Config, store driver.Store, tasks io.Reader, re
 		p.spawn(&work, func() { p.worker(uint64(i)).run() })
 	}
 	if slices.Contains(c.Kinds, "mutex") {
-		for i := range steady {
-			p.spawn(&work, func() { p.worker(3000 + uint64(i)).steady(i) })
-		}
+		p.spawn(&work, p.worker(3000).steady)
 	}
 	for i := range c.Crowd {
 		p.spawn(&work, func() { p.crowd(uint64(i)) })

@@ -236,15 +236,24 @@ func (w *worker) all() {
 	h.unlock("")
 }
 
-// steady holds a name that no other process wants, for so long that it must be renewed:
-// what becomes of others must not matter to it.
-func (w *worker) steady(number int) {
+// steady holds names that no other process wants, all of them for so long that they must be
+// renewed, together: what becomes of one must not matter to the others.
+func (w *worker) steady() {
 	for w.process.ctx.Err() == nil {
-		m := w.client.Mutex(w.name(fmt.Sprintf("own%d-", w.c.Process), number))
-		if h, _ := w.take(w.process.ctx, w.ask("lock", "mutex", m.Name(), 1, 1), m.Lock); h != nil {
-			until := time.Now().Add(w.between(2*w.c.TTL, 4*w.c.TTL))
-			for h.look() && time.Now().Before(until) && w.pause(w.c.TTL/40) {
+		var hs []*held
+		for i := range steady {
+			m := w.client.Mutex(fmt.Sprintf("%sown%d-%d", w.c.Prefix, w.c.Process, i))
+			if h, _ := w.take(w.process.ctx, w.ask("lock", "mutex", m.Name(), 1, 1), m.Lock); h != nil {
+				hs = append(hs, h)
 			}
+		}
+		until := time.Now().Add(w.between(2*w.c.TTL, 4*w.c.TTL))
+		for time.Now().Before(until) && w.pause(w.c.TTL/10) {
+			for _, h := range hs {
+				h.look()
+			}
+		}
+		for _, h := range hs {
 			h.unlock("")
 		}
 		w.pause(w.between(0, w.c.TTL/4))

@@ -1,8 +1,9 @@
 package torture
 
-import "slices"
-
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 func newJudgement(history []Event) *judgement {
 	j := &judgement{

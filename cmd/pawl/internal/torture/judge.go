@@ -41,6 +41,7 @@ type judgement struct {
 	byLife  map[lifeKey]*lifetime
 	handed  map[string]*tenure // by the claim handed over
 	server  []*Event           // faults of the store itself
+	spoiled []string           // names that were made unreadable
 	hurt    []period           // see hurting
 	longest int64              // time that a lease was good for
 

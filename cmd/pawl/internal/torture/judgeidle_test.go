@@ -66,3 +66,21 @@ func TestSpoiled(t *testing.T) {
 		t.Errorf("beside a name that was spoiled: %+v", v.Findings)
 	}
 }
+
+// A lease that an error costs which is another name's is a finding.
+func TestLostByAnotherName(t *testing.T) {
+	s := newTale("mutex", 1).turn(turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, look: 30, until: 100}).
+		event(120, 1, Event{What: Told, Op: 1, Err: `renew "a" and 3 more: key pawl/x%2Fb1 cannot be read`, End: 121}).
+		event(5, 0, Event{What: Fault, Fault: "spoil", Name: "x/b"})
+	if v := s.judge(); rules(v) != "" {
+		t.Errorf("it is lost by a name that is like one: %+v", v.Findings)
+	}
+	s.event(6, 0, Event{What: Fault, Fault: "spoil", Name: "x/b1"})
+	if v := s.judge(); rules(v) != "lost" || !strings.Contains(v.Findings[0].Text, `what is wrong with "x/b1"`) {
+		t.Errorf("%+v", v.Findings)
+	}
+	s.event(90, 0, Event{What: Fault, Fault: "server", End: 130})
+	if v := s.judge(); rules(v) != "" {
+		t.Errorf("the server was hurt: %+v", v.Findings)
+	}
+}

@@ -1,5 +1,7 @@
 package torture
 
+import "strings"
+
 // lost: a lease lasts until the deadline that it had, unless it is given up or the name
 // is freed by force.
 //
@@ -8,6 +10,8 @@ package torture
 // to nothing that may be: another's Leave, Adopt or expiry. That a server forgot is not the
 // judge's: what it may forget when it is hurt depends on how it is set up. Sets are left out: they end with the first
 // lease of theirs that does.
+//
+// Nor is a lease lost by an error about another name, which was made unreadable.
 func (j *judgement) lost(l *lock) {
 	for _, t := range l.tenures {
 		told := t.told
@@ -18,7 +22,16 @@ func (j *judgement) lost(l *lock) {
 			continue
 		}
 		at := max(told.At, told.End)
-		if told.What == Told && told.End == 0 || at >= t.until || t.forced <= at || j.serverHurt(t.granted.At, at) {
+		if told.What == Told && told.End == 0 || t.forced <= at || j.serverHurt(t.granted.At, at) {
+			continue
+		}
+		if other := j.spoiledIn(told.Err); other != "" {
+			j.find("lost", l.name, at, t.events(),
+				"%s, was granted %q at %s. At %s it was lost because of what is wrong with %q: %s",
+				t.who(), l.name, j.when(t.granted.At), j.when(at), other, told.Err)
+			continue
+		}
+		if at >= t.until {
 			continue
 		}
 		j.find("lost", l.name, at, append(t.events(), t.released),
@@ -36,4 +49,16 @@ func (j *judgement) serverHurt(from, to int64) bool {
 		}
 	}
 	return false
+}
+
+// spoiledIn is the name that was made unreadable, and an error speaks of; or "".
+func (j *judgement) spoiledIn(text string) string {
+	text = strings.ReplaceAll(text, "%2F", "/") // as it is in keys and files
+	text = strings.ReplaceAll(text, "%2f", "/")
+	for _, name := range j.spoiled {
+		if _, rest, found := strings.Cut(text, name); found && (rest == "" || rest[0] < '0' || rest[0] > '9') {
+			return name
+		}
+	}
+	return ""
 }

@@ -31,9 +31,13 @@ func newJudgement(history []Event) *judgement {
 			l.forces = append(l.forces, *c)
 		}
 	}
-	all := len(j.locks)
-	j.locks = slices.DeleteFunc(j.locks, func(l *lock) bool { return l.spoiled })
-	if n := all - len(j.locks); n > 0 {
+	j.locks = slices.DeleteFunc(j.locks, func(l *lock) bool {
+		if l.spoiled {
+			j.spoiled = append(j.spoiled, l.name)
+		}
+		return l.spoiled
+	})
+	if n := len(j.spoiled); n > 0 {
 		j.note("names that are not judged, as they were made unreadable: %d", n)
 	}
 	for _, t := range j.tenures {

@@ -248,5 +248,5 @@ func brief(err error) string {
 	if err == nil {
 		return ""
 	}
-	return strings.ToValidUTF8(fmt.Sprintf("%.300s", err.Error()), "")
+	return strings.ToValidUTF8(fmt.Sprintf("%.600s", err.Error()), "")
 }

@@ -20,7 +20,7 @@ import (
 
 const (
 	workers   = 4  // goroutines of a process that lock, work and unlock
-	steady    = 12 // names of its own that a process holds for long
+	steady    = 20 // names of its own that a process holds for long
 	numbers   = 2  // names of each kind in use at a time
 	maxErrors = 8  // that Work returns
 )

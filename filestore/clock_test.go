@@ -134,6 +134,12 @@ func TestAnotherMachineSince(t *testing.T) {
 		enter(t, s, claim("held"), driver.Waiting)
 	}
 	wants(t, err, dir, clockName, "open the store again")
+	r, err := early.CompareAndSwap(t.Context(), driver.Record{Name: "r", Value: []byte("v"), TTL: time.Minute})
+	if err == nil {
+		got, err := s.Load(t.Context(), "r")
+		t.Errorf("a record of a minute, version %d, is found by others as %+v, %v", r.Version, got, err)
+	}
+	wants(t, err, dir, clockName, "open the store again")
 	if names, err := os.ReadDir(filepath.Join(dir, "sessions")); err != nil || len(names) != 1 {
 		t.Errorf("%d sessions are left, %v", len(names), err)
 	}

@@ -114,9 +114,8 @@ func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Rec
 		return driver.Record{}, err
 	}
 	defer end()
-	sh, err := s.records.shard(shardOf(r.Name))
-	if err == nil {
-		r, err = s.swap(ctx, sh, r)
+	if _, err = s.begun(ctx); err == nil { // which goes by the folder's clock
+		r, err = s.swap(ctx, r)
 	}
 	if err != nil {
 		return r, fmt.Errorf("compare and swap %q: %w", r.Name, hopeless(err))
@@ -124,8 +123,12 @@ func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Rec
 	return r, nil
 }
 
-func (s *Store) swap(ctx context.Context, sh *shard, r driver.Record) (driver.Record, error) {
+func (s *Store) swap(ctx context.Context, r driver.Record) (driver.Record, error) {
 	none := driver.Record{Name: r.Name}
+	sh, err := s.records.shard(shardOf(r.Name))
+	if err != nil {
+		return none, err
+	}
 	file := recordFileName(r.Name)
 	bucket := bucketOf(file)
 	if _, err := s.time(ctx); err != nil {

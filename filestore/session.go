@@ -27,7 +27,7 @@ type sessionFile struct {
 	Opened  time.Time `json:"opened"`
 }
 
-// session is this Store's, from the first claim or wait on: what only reads
+// session is this Store's, from the first claim, wait or record written on: what only reads
 // needs none, and so works where nothing can be written.
 type session struct {
 	mu   sync.Mutex

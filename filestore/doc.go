@@ -21,7 +21,7 @@
 //	queues/1f/orders%2f42.queue  the queue of the name orders/42
 //	queues/1f/lock               what the files beside it are locked by
 //	records/03/config.json       the record of that name
-//	sessions/ID/session.json     a client with claims; locked while it has the folder open
+//	sessions/ID/session.json     a client with claims or that writes records; locked while it has the folder open
 //	sessions/ID/mail             a pipe, with hints to that process: look at this claim
 //
 // The files can be read at any time (not the pipes), and must not be edited while anybody uses

@@ -454,3 +454,33 @@ func TestJudgeCountsChanges(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// Many at once are judged in few steps, if what is alike is searched once, and what cannot be is given up early.
+func TestJudgeCrowd(t *testing.T) {
+	s := newTale("rw", alone)
+	for i := range 60 {
+		o := turn{process: 1 + i, op: 1, ask: 1, granted: int64(100 + 10*i), token: int64(1 + i)}
+		if i%5 == 0 {
+			o.units = alone
+		}
+		s.turn(o)
+	}
+	searched := func(s *tale, want string) {
+		t.Helper()
+		v := s.judge()
+		for _, note := range v.Notes {
+			if strings.Contains(note, "in time") {
+				t.Error(note)
+			}
+		}
+		if rules(v) != want {
+			t.Errorf("found %q, want %q", rules(v), want)
+		}
+	}
+	searched(s, "")
+	s = newTale("rw", alone)
+	for i := range 6 {
+		s.turn(turn{process: 1 + i, op: 1, ask: 1, granted: 100, token: int64(1 + i)})
+	}
+	searched(s.turn(turn{process: 10, op: 1, ask: 1, granted: 110, token: 10, look: 150}).turn(turn{process: 11, op: 1, ask: 120, granted: 130, token: 11, units: alone}), "linearizable")
+}

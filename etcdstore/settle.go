@@ -66,8 +66,8 @@ func (s *Store) write(q *snapshot, base int64) *writing {
 // whether somebody may be granted something in the same transaction; if not, the marks
 // are to be written first.
 //
-// Invariant: nothing but a put lets a claim hold while the first of those that wait is
-// there, and marked. For if claims in front of it go, it holds by a token that must be
+// Invariant: nothing but a put lets a claim hold while the first of those without a token
+// is there, and marked. For whatever goes in front of it, it holds by a token that must be
 // written, and so does whoever comes after it. Where it is not marked it may hold
 // since the snapshot, and have been told so, without anything's having been written.
 func (w *writing) overtake() (grants bool) {

@@ -170,9 +170,10 @@ func (q *snapshot) twin(m *member) *member {
 	return nil
 }
 
-// first returns the first claim of those that wait for others to go, or nil.
+// first returns the first claim of those that have no token, but for those that SetLimit
+// has made too large; or nil.
 func (q *snapshot) first() *member {
-	if i := slices.IndexFunc(q.members, func(m member) bool { return m.state == driver.Waiting && m.Units <= q.limit }); i >= 0 {
+	if i := slices.IndexFunc(q.members, func(m member) bool { return m.token == 0 && m.Units <= q.limit }); i >= 0 {
 		return &q.members[i]
 	}
 	return nil

@@ -168,6 +168,10 @@ func TestLeftovers(t *testing.T) {
 // TestSweepBesideLocked: names that are locked do not use up the round.
 func TestSweepBesideLocked(t *testing.T) {
 	dir := t.TempDir()
+	mustOpen(t, dir).Close()
+	if err := os.WriteFile(filepath.Join(dir, sweptName), nil, 0o600); err != nil { // nobody else cleans up now
+		t.Fatal(err)
+	}
 	s, gone, stopped := mustOpen(t, dir), mustOpen(t, dir), mustOpen(t, dir)
 	for i := range 20 {
 		name := fmt.Sprint("dead/", i)

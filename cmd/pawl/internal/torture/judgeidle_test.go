@@ -75,6 +75,12 @@ func TestLostByAnotherName(t *testing.T) {
 	if v := s.judge(); rules(v) != "" {
 		t.Errorf("it is lost by a name that is like one: %+v", v.Findings)
 	}
+	late := newTale("mutex", 1).turn(turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, look: 30, until: 100}).
+		event(120, 1, Event{What: Told, Op: 1, Err: `lock "a", token 5: lease lost: etcd: renew "x/b" and 3 more: no reply; renew "x/b": no reply`, End: 121}).
+		event(5, 0, Event{What: Fault, Fault: "spoil", Name: "x/b"})
+	if v := late.judge(); rules(v) != "" {
+		t.Errorf("it is lost by the network: %+v", v.Findings)
+	}
 	s.event(6, 0, Event{What: Fault, Fault: "spoil", Name: "x/b1"})
 	if v := s.judge(); rules(v) != "lost" || !strings.Contains(v.Findings[0].Text, `what is wrong with "x/b1"`) {
 		t.Errorf("%+v", v.Findings)

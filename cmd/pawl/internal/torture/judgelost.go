@@ -1,6 +1,9 @@
 package torture
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // lost: a lease lasts until the deadline that it had, unless it is given up or the name
 // is freed by force.
@@ -51,8 +54,12 @@ func (j *judgement) serverHurt(from, to int64) bool {
 	return false
 }
 
-// spoiledIn is the name that was made unreadable, and an error speaks of; or "".
+// request is what an error says was asked for, by the first of its names.
+var request = regexp.MustCompile(`\b[a-z]+ "[^"]*"( and \d+ more)?:`)
+
+// spoiledIn is the name that was made unreadable, and is the reason of an error; or "".
 func (j *judgement) spoiledIn(text string) string {
+	text = request.ReplaceAllString(text, "")
 	text = strings.ReplaceAll(text, "%2F", "/") // as it is in keys and files
 	text = strings.ReplaceAll(text, "%2f", "/")
 	for _, name := range j.spoiled {

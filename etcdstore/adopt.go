@@ -49,7 +49,7 @@ func (s *Store) adopt(ctx context.Context, a *driver.Adoption) (st driver.Status
 			return st, nil
 		case m.Mark == a.Mark && m.Units == a.Units: // it is adopted already
 			return s.refresh(ctx, q, id, a.TTL, 0)
-		case m.Mark == a.Mark || m.Units != a.Units || a.Token < max(m.least(), m.Used) || a.Token > m.token+m.spare():
+		case m.Mark == a.Mark || m.Units != a.Units || a.Token < m.Used || !m.has(a.Token):
 			e := m.entry(time.Now())
 			return driver.Status{State: driver.Refused, Blocker: &e}, nil
 		}

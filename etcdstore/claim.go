@@ -104,14 +104,12 @@ func (m *member) spare() int64 {
 	return spare(m.token)
 }
 
-// least is the lowest token that the claim's owner may have been told. One that began to
-// hold by its place, and was marked by somebody who did not know that, was given another
+// has reports whether the claim's owner may have that token. A claim that began to hold by
+// its place, and was marked by somebody who did not know that, was given another token
 // then, of which its owner need not know.
-func (m *member) least() int64 {
-	if m.Grown {
-		return m.token
-	}
-	return min(m.token, token(m.Base, m.create))
+func (m *member) has(t int64) bool {
+	first := token(m.Base, m.create)
+	return m.token <= t && t <= m.token+m.spare() || !m.Grown && first <= t && t <= first+spare(first)
 }
 
 // spoken is the highest token of the claim that was spoken of, by its owner now, or

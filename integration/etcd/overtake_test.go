@@ -115,6 +115,15 @@ func TestEtcdOvertakeBesideLeave(t *testing.T) {
 				adoption := driver.Adoption{
 					Name: name, ID: waits.ID, Kind: waits.Kind, Units: waits.Units, Token: before.Token, Mark: driver.NewID(), TTL: time.Hour,
 				}
+				earlier := adoption
+				for _, c := range q.Claims {
+					if c.ID == waits.ID {
+						earlier.Token = c.Token - 1 // nobody's, though it may be above what it was told
+					}
+				}
+				if st, err := near.Adopt(ctx, earlier); err != nil || st.State != driver.Refused {
+					t.Errorf("held up at transaction %d: adopted with token %d: %+v, %v", n+1, earlier.Token, st, err)
+				}
 				if st, err := near.Adopt(ctx, adoption); err != nil || st.State != driver.Holding || st.Token <= before.Token {
 					t.Errorf("held up at transaction %d: adopted: %+v, %v; it had token %d", n+1, st, err, before.Token)
 				}

@@ -237,6 +237,44 @@ func TestAdoptersOfOneClient(t *testing.T) {
 	})
 }
 
+// What was handed over once is not had by what it was called the time before, also
+// where the same client has asked for it by both, and got no replies.
+func TestAdoptHandedOverAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		f := &faultstore.Store{Store: store}
+		a, b, c := newClient(t, store, nil), newClient(t, f, nil), newClient(t, store, nil)
+		first, err := lock(t, a.Mutex("x")).HandOver(t.Context())
+		want(t, err, nil)
+		f.Set(func() {
+			f.Hook = func(op string) error {
+				if op == "adopt" {
+					return faultstore.ErrNetwork
+				}
+				return nil
+			}
+		})
+		if _, err := b.Mutex("x").Adopt(t.Context(), first); err == nil {
+			t.Fatal("the request is lost, and Adopt returns no error")
+		}
+		l, err := c.Mutex("x").Adopt(t.Context(), first)
+		want(t, err, nil)
+		second, err := l.HandOver(t.Context())
+		want(t, err, nil)
+		f.Set(func() { f.Hook, f.After = nil, f.Hook })
+		if _, err := b.Mutex("x").Adopt(t.Context(), second); err == nil {
+			t.Fatal("the reply is lost, and Adopt returns no error")
+		}
+		f.Set(func() { f.After = nil })
+		if l, err := b.Mutex("x").Adopt(t.Context(), first); !errors.Is(err, pawl.ErrHeld) {
+			t.Errorf("adopted by what it was handed over as before: %v, %v", l, err)
+		}
+		l, err = b.Mutex("x").Adopt(t.Context(), second)
+		want(t, err, nil)
+		unlock(t, l)
+	})
+}
+
 // A claim lives as long as its adopter asks for: if that one releases it, or loses
 // it, while the engine is away, the next one does not wait for what its former owner
 // had given it.

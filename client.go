@@ -259,11 +259,12 @@ func (c *core) register(cl *claim) {
 	}
 }
 
-// adoptee is what an Adopt asks for.
+// adoptee is what an Adopt asks for: a claim as it was handed over once.
 type adoptee struct {
 	name, id string
 	kind     driver.Kind
 	units    int64
+	token    int64
 }
 
 // adoption is an Adopt that is under way, or got no reply.

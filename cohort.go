@@ -190,7 +190,7 @@ func (co *cohort) serve(w *waiter, t *tenure, err error) {
 // adopt makes a tenure for a claim of another client, whose token was handed over.
 func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenure, error) {
 	core, key := co.core, &co.key
-	what := adoptee{key.name, key.own, key.kind, key.units}
+	what := adoptee{key.name, key.own, key.kind, key.units, token}
 	mark, ok := core.adopting(what)
 	if !ok {
 		return nil, fmt.Errorf("adopt %q: %w claim %s: this client is adopting it already", key.name, ErrInvalid, key.own)

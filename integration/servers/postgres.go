@@ -206,9 +206,9 @@ func (p *Postgres) accepts(pid int) bool {
 
 // Pause stops the server's processes, all of them: the others would go on.
 func (p *Postgres) Pause() {
+	p.daemon.Pause() // it starts no more of them
 	p.all(syscall.SIGSTOP)
 	if pid := p.PID(); pid != 0 {
-		awaitStopped(pid)
 		for _, child := range children(pid) {
 			awaitStopped(child)
 		}

@@ -162,9 +162,13 @@ func (r *run) torture(ctx context.Context, route *route) error {
 		case <-hurting.Done():
 		}
 	})
-	r.setHurting(hurting)
+	r.mu.Lock()
+	r.hurting = hurting
+	r.mu.Unlock()
 	r.hurt(hurting)
-	r.setHurting(nil)
+	r.mu.Lock()
+	r.hurting = nil
+	r.mu.Unlock()
 	r.killing.Wait()
 	// Everybody is well again, and must be able to go on.
 	r.phase("faults are over")
@@ -172,12 +176,6 @@ func (r *run) torture(ctx context.Context, route *route) error {
 	r.phase("ending the processes")
 	r.end(ctx)
 	return ctx.Err()
-}
-
-func (r *run) setHurting(ctx context.Context) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.hurting = ctx
 }
 
 // patience is how long a process that is told to end may take: its locks wait for

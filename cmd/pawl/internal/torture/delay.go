@@ -67,10 +67,12 @@ func (s *delayStore) late(request func(context.Context)) bool {
 	defer s.mu.Unlock()
 	delay := time.Duration(s.rand.Int64N(int64(s.ttl)))
 	switch {
+	case s.ctx.Err() != nil:
+		return false
 	case s.one:
 		s.one = false
 		delay /= 4
-	case !time.Now().Before(s.until) || s.rand.IntN(3) > 0 || s.ctx.Err() != nil:
+	case !time.Now().Before(s.until) || s.rand.IntN(3) > 0:
 		return false
 	case s.rand.IntN(3) == 0:
 		delay = 0

@@ -146,7 +146,7 @@ function said(f) {
 }
 
 function faultClass(what) {
-	return ["kill", "pause", "cut", "slow", "dark", "server"].includes(what) ? "f-" + what : "f-other";
+	return ["kill", "pause", "late", "cut", "slow", "dark", "server"].includes(what) ? "f-" + what : "f-other";
 }
 
 // threshold is how wide a bar must be to be drawn by itself, so that there are

@@ -92,7 +92,7 @@ func (o *overview) faults() {
 // faultClass is one of what the style knows: words from a history don't name classes.
 func faultClass(what string) string {
 	switch what {
-	case "kill", "pause", "cut", "slow", "dark", "server":
+	case "kill", "pause", "late", "cut", "slow", "dark", "server":
 		return "f-" + what
 	}
 	return "f-other"

@@ -32,7 +32,8 @@ func TestDelayed(t *testing.T) {
 		}
 		r := enter("late")
 		s.next()
-		if _, err := s.Leave(t.Context(), r); !errors.Is(err, errLate) || claims(r.Name) != 1 {
+		_, err := s.Leave(t.Context(), r)
+		if synctest.Wait(); !errors.Is(err, errLate) || claims(r.Name) != 1 {
 			t.Errorf("%v, and %d claims", err, claims(r.Name))
 		}
 		time.Sleep(ttl / 4)

@@ -272,7 +272,7 @@ func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, dea
 			got, err = s.Inspect(ctx, q.name)
 			looked := q.model // to look changes nothing that is kept
 			looked.Claims = slices.Clone(looked.Claims)
-			(&queue.Op{Now: *d.now}).Look(&looked)
+			(&queue.Op{Now: *d.now, Drawn: queue.Undrawn}).Look(&looked)
 			want := looked.View(q.name, *d.now)
 			same(t, "claims", got.Claims, want.Claims)
 			if looked.InUse() && (got.Kind != want.Kind || got.Limit != want.Limit || got.Declared != want.Declared) {

@@ -268,6 +268,7 @@ func TestRedisTokensUnderAnyClock(t *testing.T) {
 	c := dialRedis(t, servers.RunRedis(t, servers.RedisOptions{}))
 	rapid.Check(t, func(rt *rapid.T) {
 		f := runFakeServer(t, c)
+		defer f.s.Close() // c makes 1024 subscriptions at most
 		names := []string{"a", "b", "c"}
 		died := false
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {

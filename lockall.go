@@ -146,7 +146,7 @@ func (g *gathering) wait() error {
 		for n := len(g.left()); n > 0 && g.store != nil; {
 			busy, err := g.enterAll(g.left()[:n])
 			if err != nil && (driver.IsPermanent(err) || g.ctx.Err() != nil) {
-				return err
+				return g.waitError(err)
 			}
 			if !errors.Is(err, ErrHeld) {
 				break
@@ -162,6 +162,16 @@ func (g *gathering) wait() error {
 		}
 	}
 	return nil
+}
+
+// waitError makes of who was in the way when the context ended the error of a call
+// that waits.
+func (g *gathering) waitError(err error) error {
+	h, ok := errors.AsType[*HeldError](err)
+	if !ok {
+		return err
+	}
+	return &WaitError{Name: h.Name, Cause: context.Cause(g.ctx), Holder: h.Holder, ctx: g.ctx.Err()}
 }
 
 // try takes all locks if they are free.

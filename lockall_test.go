@@ -248,6 +248,30 @@ func TestLockAllGivesUp(t *testing.T) {
 }
 
 // If one is lost, all are, and the others are free again.
+// A call that waits tells that its context has ended, also if the reply to its last
+// request says who is in the way.
+func TestLockAllEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		f := &faultstore.Store{Store: store}
+		lock(t, newClient(t, store, nil).Mutex("a"))
+		ctx, cancel := context.WithCancel(t.Context())
+		f.Set(func() {
+			f.After = func(op string) error {
+				if op == "enter all" {
+					cancel()
+				}
+				return nil
+			}
+		})
+		_, err := newClient(t, f, nil).LockAll(ctx, "a", "b")
+		want(t, err, context.Canceled)
+		if w, ok := errors.AsType[*pawl.WaitError](err); !ok || w.Name != "a" || w.Holder == nil || errors.Is(err, pawl.ErrHeld) {
+			t.Errorf("error is %v", err)
+		}
+	})
+}
+
 func TestLockAllLosesAll(t *testing.T) {
 	onBoth(t, func(t *testing.T, store driver.Store) {
 		var mu sync.Mutex

@@ -16,6 +16,7 @@ var adoptTests = []test{
 	{name: "OfTwoOne", run: adoptOfTwoOne, needs: []Feature{Adopt}},
 	{name: "Again", run: adoptAgain, needs: []Feature{Adopt}},
 	{name: "Tokens", run: adoptTokens, needs: []Feature{Adopt}},
+	{name: "TokensOutOfTurn", run: adoptTokensOutOfTurn, needs: []Feature{Adopt, Units, Overtake}},
 	{name: "Units", run: adoptUnits, needs: []Feature{Adopt, Units}},
 	{name: "Kind", run: adoptKind, needs: []Feature{Adopt}},
 	{name: "NotHolding", run: adoptNotHolding, needs: []Feature{Adopt}},
@@ -247,6 +248,31 @@ func adoptTokens(e *env) {
 	if got := e.adopt(e.b, adoption(h, used), driver.Holding); got.Token <= used {
 		e.Errorf("token %d after %d was used", got.Token, used)
 	}
+}
+
+// A claim that got ahead of others has the token of that, and none below it.
+func adoptTokensOutOfTurn(e *env) {
+	h, w := e.part(e.name(), 1, 3), driver.Claim{}
+	w = e.part(h.Name, 3, 3)
+	e.enter(e.a, h, driver.Holding)
+	e.enter(e.a, w, driver.Waiting)
+	first, second := e.part(h.Name, 1, 3), try(e.part(h.Name, 1, 3))
+	for _, c := range []driver.Claim{first, second} {
+		c.Overtake = true
+		token := e.enter(e.a, c, driver.Holding).Token
+		e.Logf("trying %v, token %d", c.Try, token)
+		e.adopt(e.b, adoption(c, token-1), driver.Refused)
+		a := adoption(c, token)
+		if got := e.adopt(e.b, a, driver.Holding); got.Token <= token {
+			e.Errorf("token %d after %d was handed over", got.Token, token)
+		}
+		e.adopt(e.a, adoption(c, token), driver.Refused)
+		e.leaveRef(e.b, marked(c, a.Mark), driver.Holding)
+	}
+	e.leave(e.a, h, driver.Holding)
+	token := e.renew(e.a, w, driver.Holding).Token
+	e.adopt(e.b, adoption(w, token-1), driver.Refused)
+	e.adopt(e.b, adoption(w, token), driver.Holding)
 }
 
 func adoptUnits(e *env) {

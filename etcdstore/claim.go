@@ -33,7 +33,8 @@ type claim struct {
 	// Drawn, instead of Token: it was granted by the write that its key shows, as the
 	// one of that number. Who writes the claim again writes the token: see snapshot.
 	Drawn int64 `json:"drawn,omitempty"`
-	// Grown: it was given its token when it grew, or was adopted.
+	// Grown: it was given its token when it grew, was adopted, or got in before those who
+	// wait; so the token of its place is none of its own.
 	Grown bool `json:"grown,omitempty"`
 	// Alone, with Token: it was granted all units.
 	Alone bool `json:"alone,omitempty"`

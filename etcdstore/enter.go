@@ -95,7 +95,7 @@ func (e *entering) put(of sort, slot string, granted bool, tokens *writing) (cli
 	}
 	if tokens != nil {
 		tokens.draw(&m.claim)
-		m.Alone = m.Units == tokens.q.limit
+		m.Grown, m.Alone = true, m.Units == tokens.q.limit
 	}
 	return clientv3.OpPut(m.key, m.encode(), clientv3.WithLease(e.lease.id)), m
 }

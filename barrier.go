@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/record"
 )
 
 // Barrier lets a number of parties wait for each other, again and again: when
@@ -25,7 +26,8 @@ import (
 // [Client.Inspect] shows who is there. What is kept of a barrier that nobody
 // uses, being broken included, is forgotten after a day.
 type Barrier struct {
-	doc     document[barrierState]
+	client  *Client
+	record  record.Handle[barrierState]
 	parties int
 	action  func(context.Context) error
 }
@@ -48,7 +50,7 @@ const (
 // Barrier returns the barrier of that name for 1 to 1,000 parties. It does no
 // I/O.
 func (c *Client) Barrier(name string, parties int) *Barrier {
-	return &Barrier{document[barrierState]{c, "barrier", name, expiry}, parties, nil}
+	return &Barrier{c, record.Handle[barrierState]{Client: c.records(), Kind: "barrier", Name: name, Expiry: expiry}, parties, nil}
 }
 
 // WithAction returns the same barrier with an action that the last party to come
@@ -64,7 +66,7 @@ func (b *Barrier) WithAction(action func(ctx context.Context) error) *Barrier {
 }
 
 // Name of the barrier.
-func (b *Barrier) Name() string { return b.doc.name }
+func (b *Barrier) Name() string { return b.record.Name }
 
 // Wait waits for the other parties, and returns how many of them came after
 // this one: parties-1 to the first, 0 to the last. If there are more calls than
@@ -80,30 +82,29 @@ func (b *Barrier) Name() string { return b.doc.name }
 // ErrInvalid, ErrClosed, ErrUnsupported, and errors of the engine that trying
 // again cannot mend.
 func (b *Barrier) Wait(ctx context.Context) (index int, err error) {
-	e, err := b.begin(ctx, "wait for")
+	ctx, call, err := b.begin(ctx, "wait for")
 	if err != nil {
 		return 0, err
 	}
-	lease, err := b.enrol(ctx)
+	defer call.End()
+	lease, err := b.enter(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", e.what, err)
+		return 0, call.Wrap(err)
 	}
 	// Invariant: the claim lives until this party is not counted any longer, or
 	// its generation is over. A party that is counted and has no claim is dead.
 	defer lease.Unlock(ctx)
-	during, cancel := b.doc.client.core.within(lease.Context(ctx))
-	defer cancel()
-	p := &party{b: b, effort: e, lease: lease, claim: lease.t.cl.id}
-	if err := p.wait(during); err != nil {
+	p := &party{b: b, call: call, lease: lease, claim: lease.t.cl.id}
+	if err := p.wait(lease.Context(ctx)); err != nil {
 		return 0, err
 	}
 	return b.parties - 1 - p.place, nil
 }
 
-// enrol enters a claim of this party's own.
-func (b *Barrier) enrol(ctx context.Context) (*Lease, error) {
-	c := b.doc.client
-	key, err := c.key(ctx, driver.KindParty, b.doc.name, 1, barrierLimit)
+// enter enters a claim of this party's own.
+func (b *Barrier) enter(ctx context.Context) (*Lease, error) {
+	c := b.client
+	key, err := c.key(ctx, driver.KindParty, b.record.Name, 1, barrierLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -116,21 +117,20 @@ func (b *Barrier) enrol(ctx context.Context) (*Lease, error) {
 // Waiting returns how many parties wait now. ErrBroken: the barrier is broken;
 // the other errors are those of Wait.
 func (b *Barrier) Waiting(ctx context.Context) (int, error) {
-	e, err := b.begin(ctx, "look at")
+	ctx, call, err := b.begin(ctx, "look at")
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := b.doc.client.core.within(ctx)
-	defer cancel()
-	p, err := b.doc.get(ctx, e)
+	defer call.End()
+	now, err := call.Load(ctx)
 	if err == nil {
-		err = b.check(e, p.value)
+		err = call.Wrap(b.check(now.Value))
 	}
-	switch s := p.value; {
+	switch s := now.Value; {
 	case err != nil || s == nil:
 		return 0, err
 	case s.Broken != "":
-		return 0, fmt.Errorf("%s: %w: %s", e.what, ErrBroken, s.Broken)
+		return 0, call.Wrap(fmt.Errorf("%w: %s", ErrBroken, s.Broken))
 	default:
 		return len(s.Arrived), nil
 	}
@@ -140,39 +140,37 @@ func (b *Barrier) Waiting(ctx context.Context) (int, error) {
 // handle: for operators. 0: nobody has waited for it, or it is forgotten. Errors
 // are those of Wait, but for another number.
 func (b *Barrier) Size(ctx context.Context) (int, error) {
-	e, err := b.begin(ctx, "size of")
+	ctx, call, err := b.begin(ctx, "size of")
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := b.doc.client.core.within(ctx)
-	defer cancel()
-	p, err := b.doc.get(ctx, e)
-	if err != nil || p.value == nil {
+	defer call.End()
+	now, err := call.Load(ctx)
+	if err != nil || now.Value == nil {
 		return 0, err
 	}
-	return p.value.Parties, nil
+	return now.Value.Parties, nil
 }
 
 // Reset breaks the present generation, if anybody waits in it (they get
 // ErrBroken) or it is broken already, and begins the next one. Errors are those
 // of Wait; repeating it may break a generation that has begun since.
 func (b *Barrier) Reset(ctx context.Context) error {
-	e, err := b.begin(ctx, "reset")
+	ctx, call, err := b.begin(ctx, "reset")
 	if err != nil {
 		return err
 	}
-	ctx, cancel := b.doc.client.core.within(ctx)
-	defer cancel()
+	defer call.End()
 	var first *barrierState
-	_, err = b.doc.change(ctx, e, func(p page[barrierState]) (*barrierState, error) {
-		s := p.value
+	_, err = call.Change(ctx, func(now record.Snapshot[barrierState]) (*barrierState, error) {
+		s := now.Value
 		if s == nil {
 			return nil, nil
 		}
 		if first == nil {
 			first = s
 		}
-		if err := b.check(e, s); err != nil {
+		if err := b.check(s); err != nil {
 			return nil, err
 		}
 		if s.ID != first.ID || s.Generation != first.Generation || len(s.Arrived) == 0 && s.Broken == "" {
@@ -183,17 +181,17 @@ func (b *Barrier) Reset(ctx context.Context) error {
 	return err
 }
 
-func (b *Barrier) begin(ctx context.Context, what string) (*effort, error) {
-	e, err := b.doc.begin(ctx, what)
-	if err == nil && (b.parties < 1 || b.parties > maxBarrier) {
-		err = fmt.Errorf("%s: %w number of parties %d: allowed are 1 to %d", e.what, ErrInvalid, b.parties, maxBarrier)
+func (b *Barrier) begin(ctx context.Context, what string) (context.Context, *record.Call[barrierState], error) {
+	var err error
+	if b.parties < 1 || b.parties > maxBarrier {
+		err = fmt.Errorf("%w number of parties %d: allowed are 1 to %d", ErrInvalid, b.parties, maxBarrier)
 	}
-	return e, err
+	return b.record.Begin(ctx, what, err)
 }
 
-func (b *Barrier) check(e *effort, s *barrierState) error {
+func (b *Barrier) check(s *barrierState) error {
 	if s != nil && s.Parties != b.parties {
-		return fmt.Errorf("%s: %w: it is for %d parties, asked for with %d", e.what, ErrMismatch, s.Parties, b.parties)
+		return fmt.Errorf("%w: it is for %d parties, asked for with %d", ErrMismatch, s.Parties, b.parties)
 	}
 	return nil
 }
@@ -247,12 +245,12 @@ func (s *barrierState) broken(why string) *barrierState {
 	return &n
 }
 
-// fate tells a party that came to that place of a generation what has become of
+// outcome tells a party that came to that place of a generation what has become of
 // it: over, with nil or an error, or not over.
 //
 // Invariant: a generation that was left behind by next and not by reset had all
 // its parties; what happens to the record afterwards does not change that.
-func (s *barrierState) fate(id string, generation int64, claim string) (over bool, err error) {
+func (s *barrierState) outcome(id string, generation int64, claim string) (over bool, err error) {
 	switch {
 	case s == nil || s.ID != id:
 		err = errors.New("its record was deleted or lost")

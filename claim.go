@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/retry"
 )
 
 // A claim is one claim in the store, as its client sees it. Several tenures
@@ -88,15 +89,12 @@ const (
 )
 
 const (
-	// requestPatience bounds how long a request is waited for before it is sent
-	// again, the first time; see patienceAfter.
-	requestPatience = 2 * time.Second
 	// replyPatience bounds how long a request is waited for that was sent in vain
 	// some times, or that is not sent again.
-	replyPatience = 10 * time.Second
+	replyPatience = retry.Longest
 	// unlockPatience bounds how long Unlock waits for an engine that does not
 	// reply; trying goes on in the background.
-	unlockPatience = 2 * time.Second
+	unlockPatience = retry.Cleanup
 	// leavePatience is how long a Lock that gives up waits for its claim to
 	// leave.
 	leavePatience = 200 * time.Millisecond

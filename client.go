@@ -119,6 +119,12 @@ func (c *Client) open() error {
 	return c.err
 }
 
+func (c *core) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
 // usable is what a call checks that asks the store about a name at once.
 func (c *Client) usable(what, name string) error {
 	err := driver.CheckName(name)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/record"
 )
 
 // Election is a mutex whose holder, the leader, tells the others a value, such
@@ -19,16 +20,17 @@ import (
 // A leader's context ends, by its own clock, before another can lead. One that
 // dies is followed a TTL later by the next candidate.
 type Election struct {
-	doc document[electionState]
+	client *Client
+	record record.Handle[electionState]
 }
 
 // Election returns the election of that name. It does no I/O.
 func (c *Client) Election(name string) *Election {
-	return &Election{document[electionState]{c, "election", name, driver.MaxTTL}}
+	return &Election{c, record.Handle[electionState]{Client: c.records(), Kind: "election", Name: name, Expiry: driver.MaxTTL}}
 }
 
 // Name of the election.
-func (el *Election) Name() string { return el.doc.name }
+func (el *Election) Name() string { return el.record.Name }
 
 // maxValue bounds what a leader tells.
 const maxValue = 64 << 10
@@ -62,21 +64,19 @@ func (l *Leader) same(as *Leader) bool {
 // leadership already. ErrInvalid: the value is too long. ErrMismatch: the name is
 // used for something else. Whatever the error, no claim stays behind.
 func (el *Election) Campaign(ctx context.Context, value []byte) (*Leadership, error) {
-	e, err := el.doc.begin(ctx, "campaign in")
+	ctx, call, err := el.record.Begin(ctx, "campaign in", checkValue(value))
 	if err != nil {
 		return nil, err
 	}
-	if err := checkValue(e, value); err != nil {
-		return nil, err
-	}
-	c := el.doc.client
-	if t := held(ctx, c.core, driver.KindElection, el.doc.name); t != nil {
+	defer call.End()
+	c := el.client
+	if t := held(ctx, c.core, driver.KindElection, el.record.Name); t != nil {
 		if _, err := t.reenter(1, false); err != nil {
-			return nil, fmt.Errorf("%s: %w", e.what, err)
+			return nil, call.Wrap(err)
 		}
 	}
 	// Better now than after long waiting: whether the name can be used at all.
-	if err := el.look(ctx, e); err != nil {
+	if _, err := call.Load(ctx); err != nil {
 		return nil, err
 	}
 	for {
@@ -84,8 +84,8 @@ func (el *Election) Campaign(ctx context.Context, value []byte) (*Leadership, er
 		if err != nil {
 			return nil, err
 		}
-		if err = l.say(ctx, e, value); err == nil {
-			l.keep(l.Lease.Context(context.Background()))
+		if err = l.say(ctx, call, value); err == nil {
+			l.writer.KeepUntil(l.Lease.Context(context.Background()))
 			return l, nil
 		}
 		lost := l.Lease.Err()
@@ -97,18 +97,11 @@ func (el *Election) Campaign(ctx context.Context, value []byte) (*Leadership, er
 	}
 }
 
-func (el *Election) look(ctx context.Context, e *effort) error {
-	ctx, cancel := el.doc.client.core.within(ctx)
-	defer cancel()
-	_, err := el.doc.get(ctx, e)
-	return err
-}
-
 // elect takes the mutex under a claim that is not shared in this process: so it
 // stands for one leader only, and its token in the store is the leader's.
 func (el *Election) elect(ctx context.Context) (*Leadership, error) {
-	c := el.doc.client
-	key, err := c.key(ctx, driver.KindElection, el.doc.name, 1, 1)
+	c := el.client
+	key, err := c.key(ctx, driver.KindElection, el.record.Name, 1, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -116,12 +109,14 @@ func (el *Election) elect(ctx context.Context) (*Leadership, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Leadership{Lease: lease, election: el, speaks: make(chan struct{}, 1)}, nil
+	l := &Leadership{Lease: lease, election: el}
+	l.writer = el.record.Writer(l.merge)
+	return l, nil
 }
 
-func checkValue(e *effort, value []byte) error {
+func checkValue(value []byte) error {
 	if len(value) > maxValue {
-		return fmt.Errorf("%s: %w value of %d bytes: allowed are up to %d", e.what, ErrInvalid, len(value), maxValue)
+		return fmt.Errorf("%w value of %d bytes: allowed are up to %d", ErrInvalid, len(value), maxValue)
 	}
 	return nil
 }
@@ -131,47 +126,42 @@ func checkValue(e *effort, value []byte) error {
 // means that the engine was not reached, after some twenty seconds at the most, or
 // ErrMismatch, that the name is used for something else.
 func (el *Election) Leader(ctx context.Context) (Leader, error) {
-	e, err := el.doc.begin(ctx, "leader of")
+	ctx, call, err := el.record.Begin(ctx, "leader of", nil)
 	if err != nil {
 		return Leader{}, err
 	}
-	e.single = true
-	p, err := el.doc.load(ctx, e)
-	var l Leader
-	if err == nil {
-		l, _, err = el.leader(ctx, e, p)
-	}
-	if err == nil && l.Token == 0 {
-		err = ErrNoLeader
-	}
+	defer call.End()
+	call.NoRetry()
+	now, err := call.Load(ctx)
 	if err != nil {
-		return Leader{}, fmt.Errorf("%s: %w", e.what, err)
+		return Leader{}, err
 	}
-	return l, nil
+	l, _, err := el.leader(ctx, call, now)
+	if err == nil && l.Token == 0 {
+		err = call.Wrap(ErrNoLeader)
+	}
+	return l, err
 }
 
-// leader reports whether the one who wrote page p leads, and when to look again
-// at the latest although the record has not changed.
-func (el *Election) leader(ctx context.Context, e *effort, p page[electionState]) (Leader, time.Duration, error) {
-	if p.value == nil {
-		return Leader{}, watchful, nil
+// leader returns who leads, which is who wrote the record if its claim holds; and
+// when to look again at the latest although the record has not changed.
+func (el *Election) leader(ctx context.Context, call *record.Call[electionState], now record.Snapshot[electionState]) (Leader, time.Duration, error) {
+	if now.Value == nil {
+		return Leader{}, record.Poll, nil
 	}
-	c := el.doc.client
-	ctx, cancel := e.bound(ctx)
-	defer cancel()
-	q, err := c.core.store.Inspect(ctx, el.doc.name)
+	q, err := call.Inspect(ctx)
 	if err != nil {
 		return Leader{}, 0, err
 	}
 	for _, c := range q.Claims {
-		if c.ID == p.value.Claim && c.State == driver.Holding && !c.Lingering {
+		if c.ID == now.Value.Claim && c.State == driver.Holding && !c.Lingering {
 			// One that lives renews its claim before its end. Some engines drop the
 			// claims of the dead earlier, and operators may.
-			again := max(min(c.TTL, heartbeat), driver.MinTTL/2)
-			return Leader{p.value.Token, c.ID, c.Owner, time.Now().Add(-c.Held), p.value.Value}, again, nil
+			again := max(min(c.TTL, record.Poll), driver.MinTTL/2)
+			return Leader{now.Value.Token, c.ID, c.Owner, time.Now().Add(-c.Held), now.Value.Value}, again, nil
 		}
 	}
-	return Leader{}, watchful, nil
+	return Leader{}, record.Poll, nil
 }
 
 // Observe yields who leads now, and then each change: another leader, another
@@ -184,43 +174,33 @@ func (el *Election) leader(ctx context.Context, e *effort, p page[electionState]
 // trying again cannot mend.
 func (el *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		e, err := el.doc.begin(ctx, "observe")
+		ctx, call, err := el.record.Begin(ctx, "observe", nil)
 		if err != nil {
 			yield(Leader{}, err)
 			return
 		}
-		ctx, cancel := el.doc.client.core.within(ctx)
-		defer cancel()
+		defer call.End()
 		var told *Leader
-		p, err := el.doc.load(ctx, e)
-		for {
-			var now Leader
+		for now, err := call.Load(ctx); ; {
+			var l Leader
 			var again time.Duration
 			if err == nil {
-				now, again, err = el.leader(ctx, e, p)
+				l, again, err = el.leader(ctx, call, now)
 			}
 			if err != nil {
-				if err = e.failed(ctx, err); err != nil {
-					yield(Leader{}, err)
-					return
-				}
-				p, err = el.doc.load(ctx, e)
-				continue
-			}
-			e.went()
-			if told == nil || !told.same(&now) {
-				if told != nil && told.Claim == now.Claim {
-					now.Since = told.Since
-				}
-				told = &now
-				if !yield(now, nil) {
-					return
-				}
-			}
-			if p, err = el.doc.await(ctx, e, p, again); err != nil {
 				yield(Leader{}, err)
 				return
 			}
+			if told == nil || !told.same(&l) {
+				if told != nil && told.Claim == l.Claim {
+					l.Since = told.Since
+				}
+				told = &l
+				if !yield(l, nil) {
+					return
+				}
+			}
+			now, err = call.Await(ctx, now, again)
 		}
 	}
 }

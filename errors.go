@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/record"
 )
 
 var (
@@ -62,7 +63,7 @@ var (
 	// ErrMismatch: a latch or barrier of that name is of another size, or the name
 	// is that of another kind: latch, barrier, election, or what is done once. The
 	// message says which: use one kind and size per name.
-	ErrMismatch = errors.New("the name is in use otherwise")
+	ErrMismatch = record.ErrMismatch
 
 	// ErrInvalid: a name, option or argument is not allowed. The message names
 	// the value and what is allowed. Nothing was sent.

@@ -10,7 +10,7 @@ import (
 // a test need not wait for weeks.
 func (el *Election) Expiring(d time.Duration) *Election {
 	e := *el
-	e.doc.expiry = d
+	e.record.Expiry = d
 	return &e
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/record"
+	"github.com/pawl-go/pawl/internal/retry"
 )
 
 // Latch holds back those who wait for it until a number of parties have counted
@@ -28,8 +30,8 @@ import (
 // after it was created, counted down or waited for last; or until it is
 // deleted. After that the name is a new latch.
 type Latch struct {
-	doc   document[latchState]
-	count int64
+	record record.Handle[latchState]
+	count  int64
 }
 
 // maxParties bounds the count of a latch. Each party takes 12 bytes of the
@@ -39,15 +41,10 @@ const maxParties = 10_000
 // expiry is how long a record is kept that nobody uses.
 const expiry = 24 * time.Hour
 
-// watchful bounds how long a change of a record is waited for before the record
-// is looked at, in case a wake-up was lost or the engine is away and its client
-// does not say so.
-const watchful = 5 * time.Second
-
 // Latch returns the latch of that name for that many parties: 0 (it is open) to
 // 10,000. It does no I/O.
 func (c *Client) Latch(name string, count int64) *Latch {
-	return &Latch{document[latchState]{c, "latch", name, expiry}, count}
+	return &Latch{record.Handle[latchState]{Client: c.records(), Kind: "latch", Name: name, Expiry: expiry}, count}
 }
 
 // Expiring returns the same latch, kept for d after it was used last: 100 ms to
@@ -56,12 +53,184 @@ func (c *Client) Latch(name string, count int64) *Latch {
 // until it is deleted.
 func (l *Latch) Expiring(d time.Duration) *Latch {
 	e := *l
-	e.doc.expiry = d
+	e.record.Expiry = d
 	return &e
 }
 
 // Name of the latch.
-func (l *Latch) Name() string { return l.doc.name }
+func (l *Latch) Name() string { return l.record.Name }
+
+// CountDown counts the party down, and returns how many are missing then; at 0
+// the latch is open. The same party counts once, however often it calls, so a
+// call that failed can be repeated, by a process started anew too. An empty
+// party is a new one with each call.
+//
+// Errors: a *[WaitError] when ctx ended before the engine had replied, and
+// errors of the engine that trying again cannot mend: the party may be counted
+// or not. ErrMismatch: the latch has another count, or the name is used for
+// something else. ErrInvalid, ErrClosed, ErrUnsupported.
+func (l *Latch) CountDown(ctx context.Context, party string) (left int64, err error) {
+	ctx, call, err := l.begin(ctx, "count down")
+	if err != nil {
+		return 0, err
+	}
+	defer call.End()
+	if party == "" {
+		party = driver.NewID() // a reply that is lost inside this call must not count twice
+	}
+	m := markOf(party)
+	now, err := l.change(ctx, call, func(s *latchState) (changed bool) {
+		switch {
+		case s.Open || s.has(m):
+			return false
+		case s.left() == 1:
+			s.Open, s.Parties = true, nil
+		default:
+			s.Parties = append(s.Parties, m[:]...)
+		}
+		return true
+	})
+	if err != nil {
+		return 0, err
+	}
+	return now.Value.left(), nil
+}
+
+// Count returns how many parties are missing; 0: the latch is open. It does not
+// create the latch. Errors are those of [Latch.CountDown].
+func (l *Latch) Count(ctx context.Context) (int64, error) {
+	ctx, call, err := l.begin(ctx, "count of")
+	if err != nil {
+		return 0, err
+	}
+	defer call.End()
+	now, err := call.Load(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case now.Value == nil:
+		return l.count, nil
+	}
+	return now.Value.left(), call.Wrap(l.check(now.Value))
+}
+
+// Size returns how many parties the latch was made for, whatever the count of this
+// handle: for operators. 0: there is none, or it was made open. Errors are those of
+// [Latch.CountDown], but for another count.
+func (l *Latch) Size(ctx context.Context) (int64, error) {
+	ctx, call, err := l.begin(ctx, "size of")
+	if err != nil {
+		return 0, err
+	}
+	defer call.End()
+	now, err := call.Load(ctx)
+	if err != nil || now.Value == nil {
+		return 0, err
+	}
+	return now.Value.Count, nil
+}
+
+// Wait waits until the latch is open. While the engine cannot be reached it
+// keeps trying, as [Options].Backoff says.
+//
+// Errors: a *[WaitError] when ctx ended, with the engine's last error if that was
+// the reason. ErrBroken: the latch was deleted, or lost by the engine, while it
+// was waited for (or it expired, while this process could not reach the engine for
+// so long); whether it was open before is not known. ErrMismatch: the latch has
+// another count, or the name is used for something else. ErrInvalid, ErrClosed,
+// ErrUnsupported, and errors of the engine that trying again cannot mend.
+func (l *Latch) Wait(ctx context.Context) error {
+	ctx, call, err := l.begin(ctx, "wait for")
+	if err != nil {
+		return err
+	}
+	defer call.End()
+	// It is created here if need be: who waits for something that is not there
+	// could not tell that it was, opened, and expired.
+	now, err := l.change(ctx, call, func(*latchState) (changed bool) { return false })
+	if err != nil {
+		return err
+	}
+	for id := now.Value.ID; ; {
+		switch {
+		case now.Value == nil || now.Value.ID != id:
+			return call.Wrap(fmt.Errorf("%w: it was deleted or lost", ErrBroken))
+		case now.Value.Open:
+			return nil
+		}
+		now, err = call.Watch(ctx, now, record.Poll+retry.Jitter(record.Poll/4))
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Delete removes the latch. Those who wait for it get ErrBroken; who uses the
+// name afterwards begins a new one. A latch that is not there is no error.
+func (l *Latch) Delete(ctx context.Context) error {
+	ctx, call, err := l.begin(ctx, "delete")
+	if err != nil {
+		return err
+	}
+	defer call.End()
+	var id string
+	_, err = call.Change(ctx, func(now record.Snapshot[latchState]) (*latchState, error) {
+		if now.Value == nil || id != "" && now.Value.ID != id {
+			return now.Value, nil // it is gone, and maybe another one begun
+		}
+		id = now.Value.ID
+		return nil, l.check(now.Value)
+	})
+	return err
+}
+
+func (l *Latch) begin(ctx context.Context, what string) (context.Context, *record.Call[latchState], error) {
+	var err error
+	switch d := l.record.Expiry; {
+	case l.count < 0 || l.count > maxParties:
+		err = fmt.Errorf("%w count %d: allowed are 0 to %d", ErrInvalid, l.count, maxParties)
+	case d != 0 && (d < driver.MinTTL || d > driver.MaxTTL):
+		err = fmt.Errorf("%w expiry %v: allowed are 0 (none), and %v to %v", ErrInvalid, d, driver.MinTTL, driver.MaxTTL)
+	}
+	return l.record.Begin(ctx, what, err)
+}
+
+// change creates the latch if it is not there, and applies f.
+//
+// Invariant: nobody is counted by the request that creates the latch. That one
+// may come late, when the latch has been opened and deleted since: it then makes
+// one that is as good as new.
+func (l *Latch) change(ctx context.Context, call *record.Call[latchState], f func(*latchState) (changed bool)) (record.Snapshot[latchState], error) {
+	now, err := call.Load(ctx)
+	for err == nil {
+		created := false
+		now, err = call.ChangeFrom(ctx, now, func(now record.Snapshot[latchState]) (*latchState, error) {
+			if created = now.Value == nil; created {
+				return &latchState{ID: driver.NewID(), Count: l.count, Open: l.count == 0}, nil
+			}
+			if err := l.check(now.Value); err != nil {
+				return nil, err
+			}
+			next := *now.Value
+			next.Parties = slices.Clip(next.Parties)
+			if !f(&next) {
+				return now.Value, nil
+			}
+			return &next, nil
+		})
+		if !created {
+			break
+		}
+	}
+	return now, err
+}
+
+func (l *Latch) check(s *latchState) error {
+	if s.Count != l.count {
+		return fmt.Errorf("%w: it has count %d, asked for with count %d", ErrMismatch, s.Count, l.count)
+	}
+	return nil
+}
 
 // latchState is what a latch's record holds.
 type latchState struct {
@@ -79,15 +248,6 @@ func (s *latchState) left() int64 {
 	return s.Count - int64(len(s.Parties)/len(mark{}))
 }
 
-// mark stands for the id of a party, which may be of any length. That two of
-// 10,000 get the same is less likely than 1 in 10^13.
-type mark [9]byte
-
-func markOf(party string) mark {
-	sum := sha256.Sum256([]byte(party))
-	return mark(sum[:len(mark{})])
-}
-
 func (s *latchState) has(m mark) bool {
 	for have := range slices.Chunk(s.Parties, len(m)) {
 		if bytes.Equal(have, m[:]) {
@@ -97,194 +257,11 @@ func (s *latchState) has(m mark) bool {
 	return false
 }
 
-// CountDown counts the party down, and returns how many are missing then; at 0
-// the latch is open. The same party counts once, however often it calls, so a
-// call that failed can be repeated, by a process started anew too. An empty
-// party is a new one with each call.
-//
-// Errors: a *[WaitError] when ctx ended before the engine had replied, and
-// errors of the engine that trying again cannot mend: the party may be counted
-// or not. ErrMismatch: the latch has another count, or the name is used for
-// something else. ErrInvalid, ErrClosed, ErrUnsupported.
-func (l *Latch) CountDown(ctx context.Context, party string) (left int64, err error) {
-	if party == "" {
-		party = driver.NewID() // a reply that is lost inside this call must not count twice
-	}
-	m := markOf(party)
-	p, err := l.change(ctx, "count down", func(s *latchState) bool {
-		if s.Open || s.has(m) {
-			return false
-		}
-		if s.left() == 1 {
-			s.Open, s.Parties = true, nil
-		} else {
-			s.Parties = append(s.Parties, m[:]...)
-		}
-		return true
-	})
-	if err != nil {
-		return 0, err
-	}
-	return p.value.left(), nil
-}
+// mark stands for the id of a party, which may be of any length. That two of
+// 10,000 get the same is less likely than 1 in 10^13.
+type mark [9]byte
 
-// Count returns how many parties are missing; 0: the latch is open. It does not
-// create the latch. Errors are those of [Latch.CountDown].
-func (l *Latch) Count(ctx context.Context) (int64, error) {
-	e, err := l.begin(ctx, "count of")
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := l.doc.client.core.within(ctx)
-	defer cancel()
-	p, err := l.doc.get(ctx, e)
-	switch {
-	case err != nil:
-		return 0, err
-	case p.value == nil:
-		return l.count, nil
-	}
-	return p.value.left(), l.check(e, p.value)
-}
-
-// Size returns how many parties the latch was made for, whatever the count of this
-// handle: for operators. 0: there is none, or it was made open. Errors are those of
-// [Latch.CountDown], but for another count.
-func (l *Latch) Size(ctx context.Context) (int64, error) {
-	e, err := l.begin(ctx, "size of")
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := l.doc.client.core.within(ctx)
-	defer cancel()
-	p, err := l.doc.get(ctx, e)
-	if err != nil || p.value == nil {
-		return 0, err
-	}
-	return p.value.Count, nil
-}
-
-// Wait waits until the latch is open. While the engine cannot be reached it
-// keeps trying, as [Options].Backoff says.
-//
-// Errors: a *[WaitError] when ctx ended, with the engine's last error if that was
-// the reason. ErrBroken: the latch was deleted, or lost by the engine, while it
-// was waited for (or it expired, while this process could not reach the engine for
-// so long); whether it was open before is not known. ErrMismatch: the latch has
-// another count, or the name is used for something else. ErrInvalid, ErrClosed,
-// ErrUnsupported, and errors of the engine that trying again cannot mend.
-func (l *Latch) Wait(ctx context.Context) error {
-	e, err := l.begin(ctx, "wait for")
-	if err != nil {
-		return err
-	}
-	ctx, cancel := l.doc.client.core.within(ctx)
-	defer cancel()
-	// It is created here if need be: who waits for something that is not there
-	// could not tell that it was, opened, and expired.
-	p, err := l.edit(ctx, e, func(*latchState) bool { return false })
-	if err != nil {
-		return err
-	}
-	for id := p.value.ID; ; {
-		switch {
-		case p.value == nil || p.value.ID != id:
-			return fmt.Errorf("%s: %w: it was deleted or lost", e.what, ErrBroken)
-		case p.value.Open:
-			return nil
-		case l.doc.fading(p):
-			p, err = l.doc.change(ctx, e, func(p page[latchState]) (*latchState, error) {
-				if !l.doc.fading(p) {
-					return p.value, nil
-				}
-				again := *p.value
-				return &again, nil
-			})
-		default:
-			p, err = l.doc.await(ctx, e, p, l.doc.patience(p, watchful+jitter(watchful/4)))
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// Delete removes the latch. Those who wait for it get ErrBroken; who uses the
-// name afterwards begins a new one. A latch that is not there is no error.
-func (l *Latch) Delete(ctx context.Context) error {
-	e, err := l.begin(ctx, "delete")
-	if err != nil {
-		return err
-	}
-	ctx, cancel := l.doc.client.core.within(ctx)
-	defer cancel()
-	var id string
-	_, err = l.doc.change(ctx, e, func(p page[latchState]) (*latchState, error) {
-		if p.value == nil || id != "" && p.value.ID != id {
-			return p.value, nil // it is gone, and maybe another one begun
-		}
-		id = p.value.ID
-		return nil, l.check(e, p.value)
-	})
-	return err
-}
-
-func (l *Latch) begin(ctx context.Context, what string) (*effort, error) {
-	e, err := l.doc.begin(ctx, what)
-	switch d := l.doc.expiry; {
-	case err != nil:
-		return nil, err
-	case l.count < 0 || l.count > maxParties:
-		return nil, fmt.Errorf("%s: %w count %d: allowed are 0 to %d", e.what, ErrInvalid, l.count, maxParties)
-	case d != 0 && (d < driver.MinTTL || d > driver.MaxTTL):
-		return nil, fmt.Errorf("%s: %w expiry %v: allowed are 0 (none), and %v to %v", e.what, ErrInvalid, d, driver.MinTTL, driver.MaxTTL)
-	}
-	return e, nil
-}
-
-func (l *Latch) check(e *effort, s *latchState) error {
-	if s.Count != l.count {
-		return fmt.Errorf("%s: %w: it has count %d, asked for with count %d", e.what, ErrMismatch, s.Count, l.count)
-	}
-	return nil
-}
-
-func (l *Latch) change(ctx context.Context, what string, f func(*latchState) bool) (p page[latchState], err error) {
-	e, err := l.begin(ctx, what)
-	if err != nil {
-		return p, err
-	}
-	ctx, cancel := l.doc.client.core.within(ctx)
-	defer cancel()
-	return l.edit(ctx, e, f)
-}
-
-// edit creates the latch if it is not there, and applies f, which tells whether
-// it has changed it.
-//
-// Invariant: nobody is counted by the request that creates the latch. That one
-// may come late, when the latch has been opened and deleted since: it then makes
-// one that is as good as new.
-func (l *Latch) edit(ctx context.Context, e *effort, f func(*latchState) bool) (p page[latchState], err error) {
-	p, err = l.doc.load(ctx, e)
-	for {
-		missing := false
-		p, err = l.doc.changeFrom(ctx, e, p, err, func(p page[latchState]) (*latchState, error) {
-			if missing = p.value == nil; missing {
-				return &latchState{ID: driver.NewID(), Count: l.count, Open: l.count == 0}, nil
-			}
-			if err := l.check(e, p.value); err != nil {
-				return nil, err
-			}
-			s := *p.value
-			s.Parties = slices.Clip(s.Parties)
-			if !f(&s) {
-				return p.value, nil
-			}
-			return &s, nil
-		})
-		if err != nil || !missing {
-			return p, err
-		}
-	}
+func markOf(party string) mark {
+	sum := sha256.Sum256([]byte(party))
+	return mark(sum[:len(mark{})])
 }

@@ -6,14 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/record"
+	"github.com/pawl-go/pawl/internal/retry"
 )
 
 // Leadership is the lease of a leader.
 type Leadership struct {
 	*Lease
 	election *Election
-	speaks   chan struct{} // taken by whoever writes the value
-	value    []byte        // told last, or tried to
+	writer   *record.Writer[electionState]
 }
 
 // Proclaim replaces the value that the others see, up to 64 KiB. It keeps trying
@@ -23,83 +25,40 @@ type Leadership struct {
 // seen. ErrInvalid: it is too long. A *[WaitError], when ctx ended, or another
 // error of the engine: it may be seen or not.
 func (l *Leadership) Proclaim(ctx context.Context, value []byte) error {
-	e, err := l.election.doc.begin(ctx, "proclaim in")
+	ctx, call, err := l.election.record.Begin(ctx, "proclaim in", checkValue(value))
 	if err != nil {
 		return err
 	}
-	if err := checkValue(e, value); err != nil {
-		return err
-	}
-	return l.say(ctx, e, value)
+	defer call.End()
+	return l.say(ctx, call, value)
 }
 
-// say writes the value into the record. One at a time: else the older one could
-// be written last.
-func (l *Leadership) say(ctx context.Context, e *effort, value []byte) error {
-	ctx, cancel := context.WithCancel(ctx) // so that the lease's context is forgotten, too
-	defer cancel()
-	ctx, done := l.election.doc.client.core.within(l.Lease.Context(ctx))
-	defer done()
-	select {
-	case l.speaks <- struct{}{}:
-	case <-ctx.Done():
-		return l.unsaid(ctx, e, e.over(ctx))
-	}
-	defer func() { <-l.speaks }()
-	l.value = bytes.Clone(value)
-	return l.unsaid(ctx, e, l.write(ctx, e))
-}
-
-// unsaid makes of an error that of the lease, if that is why.
-func (l *Leadership) unsaid(ctx context.Context, e *effort, err error) error {
+// say writes the value into the record. The lease keeps a context until ctx ends.
+func (l *Leadership) say(ctx context.Context, call *record.Call[electionState], value []byte) error {
+	ctx = l.Lease.Context(ctx)
+	err := l.writer.Write(ctx, call, &electionState{Token: l.Token(), Claim: l.Lease.t.cl.id, Value: bytes.Clone(value)})
 	if lost := l.Lease.Err(); err != nil && ctx.Err() != nil && lost != nil {
-		return fmt.Errorf("%s: %w", e.what, lost)
+		return call.Wrap(lost)
 	}
 	return err
 }
 
-// write puts the value into the record.
+// merge returns what the record is to hold when this leader says mine.
 //
 // Invariant: a record with a greater token is never overwritten, so what the
 // record says of its token is the last word of that leader.
-func (l *Leadership) write(ctx context.Context, e *effort) error {
-	doc := &l.election.doc
-	mine := &electionState{Token: l.Token(), Claim: l.Lease.t.cl.id, Value: l.value}
-	_, err := doc.change(ctx, e, func(p page[electionState]) (*electionState, error) {
-		s := p.value
-		switch err := l.Lease.Err(); {
-		case err != nil:
-			return nil, fmt.Errorf("%s: %w", e.what, err)
-		case s == nil || s.Token < mine.Token:
-		case s.Claim != mine.Claim:
-			return nil, fmt.Errorf("%s: %w: token %d has led since, this one has %d", e.what, ErrLost, s.Token, mine.Token)
-		case bytes.Equal(s.Value, mine.Value) && !doc.fading(p):
-			return s, nil
-		}
-		return mine, nil
-	})
-	return err
-}
-
-// keep writes the value again, now and then, until ctx, the lease's, ends: the
-// record has an expiry, so that nothing is left of elections that nobody holds
-// any longer.
-func (l *Leadership) keep(ctx context.Context) {
-	doc := &l.election.doc
-	timer := time.AfterFunc(doc.expiry/8, func() {
-		doc.client.core.spawn(func() {
-			select {
-			case l.speaks <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-			e := &effort{client: doc.client, name: doc.name, what: fmt.Sprintf("keep the value of election %q", doc.name)}
-			_ = l.write(ctx, e) // if it failed, there is time for more
-			<-l.speaks
-			l.keep(ctx)
-		})
-	})
-	context.AfterFunc(ctx, func() { timer.Stop() })
+func (l *Leadership) merge(now record.Snapshot[electionState], mine *electionState) (*electionState, error) {
+	s := now.Value
+	switch err := l.Lease.Err(); {
+	case err != nil:
+		return nil, err
+	case s == nil || s.Token < mine.Token:
+	case s.Claim != mine.Claim:
+		return nil, fmt.Errorf("%w: token %d has led since, this one has %d", ErrLost, s.Token, mine.Token)
+	case bytes.Equal(s.Value, mine.Value) && !now.NearlyExpired:
+		return s, nil
+	}
+	return mine, nil
 }
 
 // Resign ends the leadership: it is Unlock, and takes the value away, so that
@@ -113,13 +72,12 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	}
 	// The next one need not wait for this, nor does it matter if it fails: the
 	// claim is gone. It takes no longer than an Unlock may.
-	doc := &l.election.doc
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), began.Add(unlockPatience))
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), began.Add(retry.Cleanup))
 	defer cancel()
-	e := &effort{client: doc.client, name: doc.name, what: fmt.Sprintf("resign from election %q", doc.name)}
-	_, _ = doc.change(ctx, e, func(p page[electionState]) (*electionState, error) {
-		if p.value == nil || p.value.Claim != l.Lease.t.cl.id {
-			return p.value, nil
+	call := l.election.record.Call("resign from")
+	_, _ = call.Change(ctx, func(now record.Snapshot[electionState]) (*electionState, error) {
+		if now.Value == nil || now.Value.Claim != l.Lease.t.cl.id {
+			return now.Value, nil
 		}
 		return nil, nil
 	})

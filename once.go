@@ -2,12 +2,13 @@ package pawl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/record"
+	"github.com/pawl-go/pawl/internal/retry"
 )
 
 // Once lets something be done at most once per key and period, over all
@@ -85,34 +86,36 @@ func (r *onceRun) is(other onceRun) bool {
 	return r != nil && r.Claim == other.Claim && r.Done == other.Done
 }
 
+type onceSnapshot = record.Snapshot[onceRun]
+
 // onceCall is a call of Do.
 type onceCall struct {
-	*effort
-	record document[onceRun]
-	period time.Duration
-	try    bool
-
-	// The run of this call, once it is on record.
-	run     onceRun
-	version int64
+	*record.Call[onceRun]
+	running *record.Handle[onceRun] // expires with the longest lease
+	done    *record.Handle[onceRun] // expires with the period
+	client  *Client
+	try     bool
 }
 
 func (o *Once) do(ctx context.Context, f func(ctx context.Context) error, try bool) error {
-	c := &onceCall{period: o.period, try: try, record: document[onceRun]{client: o.client, kind: "once", name: o.key}}
-	var err error
-	if c.effort, err = c.record.begin(ctx, "do"); err != nil {
+	running := record.Handle[onceRun]{Client: o.client.records(), Kind: "once", Name: o.key, Expiry: driver.MaxTTL, Exact: true}
+	done := running
+	done.Expiry = o.period
+	ctx, call, err := running.Begin(ctx, "do", o.check())
+	if err != nil {
 		return err
 	}
-	c.single = try
-	if o.period < driver.MinTTL || o.period > driver.MaxTTL {
-		return fmt.Errorf("%s: %w period %v: allowed are %v to %v", c.what, ErrInvalid, o.period, driver.MinTTL, driver.MaxTTL)
+	defer call.End()
+	if try {
+		call.NoRetry()
 	}
+	c := &onceCall{call, &running, &done, o.client, try}
 	opts := o.client.opts
 	opts.Reentrant = false // a run within a run of the same key would be a second one
 	opts.MinHold = 0       // others would wait that long to hear that it was done, or has failed
 	m := &Mutex{&Client{o.client.core, opts, nil}, o.key}
 	for again := true; again; {
-		p, err := c.look(ctx)
+		now, err := c.look(ctx)
 		if err != nil {
 			return err
 		}
@@ -124,176 +127,142 @@ func (o *Once) do(ctx context.Context, f func(ctx context.Context) error, try bo
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.what, err)
+			return c.Wrap(err)
 		}
-		if again, err = c.guarded(ctx, p, lease, f); !again {
+		if again, err = c.run(ctx, now, lease, f); !again {
 			return err
 		}
 	}
 	return nil
 }
 
-// look returns what is on record, or ErrDone.
-func (c *onceCall) look(ctx context.Context) (p page[onceRun], err error) {
-	if !c.try {
-		within, cancel := c.client.core.within(ctx)
-		defer cancel()
-		p, err = c.record.get(within, c.effort)
-	} else if p, err = c.record.load(ctx, c.effort); err != nil {
-		err = fmt.Errorf("%s: %w", c.what, err)
+func (o *Once) check() error {
+	if o.period < driver.MinTTL || o.period > driver.MaxTTL {
+		return fmt.Errorf("%w period %v: allowed are %v to %v", ErrInvalid, o.period, driver.MinTTL, driver.MaxTTL)
 	}
-	if err == nil {
-		err = c.done(p)
-	}
-	return p, err
+	return nil
 }
 
-// done returns ErrDone if the page says so.
-func (c *onceCall) done(p page[onceRun]) error {
-	if p.value == nil || !p.value.Done {
+// look returns what is on record, or ErrDone.
+func (c *onceCall) look(ctx context.Context) (onceSnapshot, error) {
+	now, err := c.Load(ctx)
+	if err == nil {
+		err = c.Wrap(wasDone(now))
+	}
+	return now, err
+}
+
+// wasDone returns ErrDone if the snapshot says so.
+func wasDone(now onceSnapshot) error {
+	if now.Value == nil || !now.Value.Done {
 		return nil
 	}
-	by := describe(&driver.Entry{ID: p.value.Claim, Owner: p.value.By})
-	return fmt.Errorf("%s: %w by %s, for another %v", c.what, ErrDone, by, p.ttl.Round(time.Millisecond))
+	by := describe(&driver.Entry{ID: now.Value.Claim, Owner: now.Value.By})
+	return fmt.Errorf("%w by %s, for another %v", ErrDone, by, now.TTL.Round(time.Millisecond))
 }
 
-// guarded runs f under the lease, and unlocks it. It reports whether to begin
-// again, for the lease was lost before the run had begun.
-func (c *onceCall) guarded(ctx context.Context, p page[onceRun], lease *Lease, f func(ctx context.Context) error) (again bool, err error) {
+// run runs f under the lease, and unlocks it. It reports whether to begin again,
+// for the lease was lost before the run had begun.
+func (c *onceCall) run(ctx context.Context, now onceSnapshot, lease *Lease, f func(ctx context.Context) error) (again bool, err error) {
 	defer lease.Unlock(ctx) // the record decides, not whether the lease held to the end
 	held := lease.Context(ctx)
-	if err := c.start(held, p, lease); err != nil {
+	started, err := c.start(held, now, lease)
+	if err != nil {
 		if lost := lease.Err(); errors.Is(lost, ErrLost) && !errors.Is(err, ErrDone) {
-			return !c.try && ctx.Err() == nil, fmt.Errorf("%s: it was not begun: %v", c.what, lost) // and so not lost
+			return !c.try && ctx.Err() == nil, c.Wrap(fmt.Errorf("it was not begun: %v", lost)) // and so not lost
 		}
 		return false, err
 	}
 	succeeded := false
 	defer func() {
 		if !succeeded && lease.Err() == nil {
-			c.forget(ctx)
+			c.forget(ctx, started)
 		}
 	}()
 	if err := f(held); err != nil {
 		if lost := lease.Err(); errors.Is(lost, ErrLost) {
-			err = fmt.Errorf("%s: %w, and others may have begun since: %w", c.what, err, lost)
+			err = c.Wrap(fmt.Errorf("%w, and others may have begun since: %w", err, lost))
 		}
 		return false, err
 	}
 	succeeded = true
-	return false, c.finish(ctx, lease)
+	return false, c.finish(ctx, started, lease.Token())
 }
 
-// start puts the run on record, in place of page p or of what another run that
-// has not succeeded has left.
+// start puts the run on record, in place of what another run that has not
+// succeeded has left.
 //
 // Invariant: f does not run before this is on record, so whoever ran it earlier
 // can no longer put its success there: that takes the version of its own start.
-func (c *onceCall) start(ctx context.Context, p page[onceRun], lease *Lease) error {
+func (c *onceCall) start(ctx context.Context, now onceSnapshot, lease *Lease) (onceSnapshot, error) {
 	by := c.client.core.owner
 	by.Label = c.client.opts.Label
-	c.run = onceRun{Claim: lease.t.claim(), By: by}
-	for {
-		got, err := c.write(ctx, p.version, &c.run, driver.MaxTTL)
-		switch {
-		case err == nil:
-			c.version = got.version
-			if ctx.Err() != nil {
-				return c.over(ctx)
-			}
-			return nil
-		case !errors.Is(err, driver.ErrConflict):
-			if c.try {
-				return fmt.Errorf("%s: %w", c.what, err)
-			}
-			if err := c.failed(ctx, err); err != nil {
-				return err
-			}
-		default: // it may be this run's own, if the reply was lost
-			if err := c.done(got); err != nil {
-				return err
-			}
-			p = got
+	run := onceRun{Claim: lease.t.claim(), By: by}
+	now, err := c.ChangeFrom(ctx, now, func(now onceSnapshot) (*onceRun, error) {
+		if now.Value.is(run) { // the reply was lost
+			return now.Value, nil
 		}
+		return &run, wasDone(now)
+	})
+	if err == nil {
+		err = c.Err(ctx)
 	}
+	return now, err
 }
 
-// finish puts on record that the run has succeeded.
-func (c *onceCall) finish(ctx context.Context, lease *Lease) error {
-	ctx, stop := c.client.core.within(ctx)
-	defer stop()
-	ctx, cancel := outlast(ctx, replyPatience)
+// finish puts on record that the run that was started has succeeded.
+func (c *onceCall) finish(ctx context.Context, started onceSnapshot, token int64) error {
+	ctx, cancel := retry.Outlast(ctx, retry.Longest)
 	defer cancel()
-	success := c.run
+	success := *started.Value
 	success.Done = true
 	begun := time.Now()
-	for {
-		got, err := c.write(ctx, c.version, &success, c.period)
-		switch {
-		case err == nil, got.value.is(success):
-			return nil
-		case errors.Is(err, ErrMismatch), errors.Is(err, driver.ErrConflict):
-			// The version of the start is gone: what was not written by now never
-			// will be. What was, by an attempt that went unanswered, may be over.
-			if !time.Now().Before(driver.Deadline(begun, c.period)) {
-				return fmt.Errorf("%s: f succeeded, %w within the period", c.what, ErrUnknown)
-			}
-			return fmt.Errorf("%s, token %d: %w: f succeeded, but %s", c.what, lease.Token(), ErrLost, c.usurper(got))
+	gone := func(now onceSnapshot) error {
+		// What was not written by now never will be: that takes the version of the
+		// start. What was, by an attempt that went unanswered, may be over.
+		if !time.Now().Before(driver.Deadline(begun, c.done.Expiry)) {
+			return fmt.Errorf("f succeeded, %w within the period", ErrUnknown)
 		}
-		if err := c.failed(ctx, err); err != nil {
-			return fmt.Errorf("f succeeded, %w: %w", ErrUnknown, err)
-		}
+		return fmt.Errorf("token %d: %w: f succeeded, but %s", token, ErrLost, instead(now))
 	}
+	call := c.done.Call("do")
+	_, err := call.ChangeFrom(ctx, started, func(now onceSnapshot) (*onceRun, error) {
+		switch {
+		case now.Version == started.Version:
+			return &success, nil
+		case now.Value.is(success): // the reply was lost
+			return now.Value, nil
+		}
+		return nil, gone(now)
+	})
+	switch {
+	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrUnknown):
+		return err
+	case errors.Is(err, ErrMismatch):
+		return call.Wrap(gone(onceSnapshot{}))
+	}
+	return fmt.Errorf("f succeeded, %w: %w", ErrUnknown, err)
 }
 
-// usurper says what is on record instead of this run.
-func (c *onceCall) usurper(p page[onceRun]) string {
-	if p.value == nil {
+// instead says what is on record instead of a run.
+func instead(now onceSnapshot) string {
+	if now.Value == nil {
 		return "its record is gone"
 	}
-	return describe(&driver.Entry{ID: p.value.Claim, Owner: p.value.By}) + " has begun to do it since"
+	return describe(&driver.Entry{ID: now.Value.Claim, Owner: now.Value.By}) + " has begun to do it since"
 }
 
 // forget takes a run that failed from the record. If that fails, the next run
 // replaces it, or it goes after seven days.
-func (c *onceCall) forget(ctx context.Context) {
-	ctx, cancel := bound(context.WithoutCancel(ctx), unlockPatience)
+func (c *onceCall) forget(ctx context.Context, started onceSnapshot) {
+	ctx, cancel := retry.WithTimeout(context.WithoutCancel(ctx), retry.Cleanup)
 	defer cancel()
-	c.write(ctx, c.version, nil, 0)
-}
-
-// write puts a run on record, or takes it from there, if the record has that
-// version. After ErrConflict the result is what is there.
-func (c *onceCall) write(ctx context.Context, version int64, run *onceRun, ttl time.Duration) (p page[onceRun], err error) {
-	r := driver.Record{Name: c.name, Version: version, TTL: ttl}
-	if run != nil {
-		if r.Value, err = json.Marshal(envelope[onceRun]{c.record.kind, format, run}); err != nil {
-			return p, driver.Permanent(err)
+	call := c.running.Call("forget")
+	call.NoRetry()
+	_, _ = call.ChangeFrom(ctx, started, func(now onceSnapshot) (*onceRun, error) {
+		if now.Version != started.Version {
+			return now.Value, nil
 		}
-	}
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	got, err := c.client.core.store.CompareAndSwap(ctx, r)
-	if err == nil {
-		return page[onceRun]{run, got.Version, ttl}, nil
-	}
-	if errors.Is(err, driver.ErrConflict) {
-		var bad error
-		if p, bad = c.record.read(got); bad != nil {
-			err = bad
-		}
-	}
-	return p, err
-}
-
-// outlast returns a context that ends d later than ctx.
-func outlast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		time.AfterFunc(d, func() { cancel(context.Cause(ctx)) })
+		return nil, nil
 	})
-	return long, func() {
-		stop()
-		cancel(nil)
-	}
 }

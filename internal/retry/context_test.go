@@ -1,4 +1,4 @@
-package pawl
+package retry
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// What bound makes ends as a context with a timer does, whether Done was asked for
+// The context ends as one with a timer does, whether Done was called
 // before that, after it, or never.
-func TestBound(t *testing.T) {
+func TestWithTimeout(t *testing.T) {
 	reason := errors.New("reason")
 	ends := map[string]struct {
 		end   func(parent context.CancelCauseFunc, cancel context.CancelFunc)
@@ -32,7 +32,7 @@ func TestBound(t *testing.T) {
 					parent, cancelParent := context.WithCancelCause(t.Context())
 					defer cancelParent(nil)
 					begun := time.Now()
-					ctx, cancel := bound(parent, time.Second)
+					ctx, cancel := WithTimeout(parent, time.Second)
 					defer cancel()
 					if end, ok := ctx.Deadline(); !ok || !end.Equal(begun.Add(time.Second)) {
 						t.Errorf("deadline %v, %v", end, ok)
@@ -73,13 +73,31 @@ func TestBound(t *testing.T) {
 	}
 }
 
-func TestBoundKeepsEarlierDeadline(t *testing.T) {
+func TestWithTimeoutKeepsEarlierDeadline(t *testing.T) {
 	parent, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	want, _ := parent.Deadline()
-	ctx, cancel := bound(parent, time.Hour)
+	ctx, cancel := WithTimeout(parent, time.Hour)
 	defer cancel()
 	if end, ok := ctx.Deadline(); !ok || !end.Equal(want) {
 		t.Errorf("deadline %v, want %v", end, want)
 	}
+}
+
+func TestOutlast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reason := errors.New("reason")
+		parent, end := context.WithCancelCause(t.Context())
+		ctx, cancel := Outlast(parent, time.Second)
+		defer cancel()
+		end(reason)
+		time.Sleep(time.Second - 1)
+		if ctx.Err() != nil {
+			t.Error("it has ended too early")
+		}
+		time.Sleep(2 * time.Nanosecond)
+		if context.Cause(ctx) != reason {
+			t.Errorf("a second later its cause is %v", context.Cause(ctx))
+		}
+	})
 }

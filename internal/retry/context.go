@@ -1,0 +1,101 @@
+package retry
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// WithTimeout is [context.WithTimeout] for a request to the store: it makes no
+// timer unless Done is called. A timer would cost more than all else that is done
+// here for a lock that nobody else wants, and some clients of engines only look
+// at the deadline.
+func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	end := time.Now().Add(d)
+	if own, ok := ctx.Deadline(); ok && !own.After(end) {
+		return ctx, func() {}
+	}
+	l := &lazy{Context: ctx, end: end}
+	return l, l.cancel
+}
+
+// lazy is a context with a deadline that makes a timer when Done is first called.
+type lazy struct {
+	context.Context
+	end time.Time
+
+	mu    sync.Mutex
+	timed context.Context // made by the first Done; decides everything from then on
+	stop  context.CancelFunc
+	err   error // that was returned before there was one
+}
+
+var closed = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+func (l *lazy) Deadline() (time.Time, bool) { return l.end, true }
+
+func (l *lazy) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return closed
+	}
+	if l.timed == nil {
+		l.timed, l.stop = context.WithDeadline(l.Context, l.end)
+	}
+	return l.timed.Done()
+}
+
+func (l *lazy) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.err != nil:
+	case l.timed != nil:
+		return l.timed.Err()
+	case l.Context.Err() != nil:
+		l.err = l.Context.Err()
+	case !time.Now().Before(l.end):
+		l.err = context.DeadlineExceeded
+	}
+	return l.err
+}
+
+// Value asks timed once there is one: contexts derived from l then need no
+// goroutine that waits for it.
+func (l *lazy) Value(key any) any {
+	l.mu.Lock()
+	from := l.timed
+	l.mu.Unlock()
+	if from == nil {
+		from = l.Context
+	}
+	return from.Value(key)
+}
+
+func (l *lazy) cancel() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.timed != nil:
+		l.stop()
+	case l.err == nil:
+		l.err = context.Canceled
+	}
+}
+
+// Outlast returns a context that ends d later than ctx.
+func Outlast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(d, func() { cancel(context.Cause(ctx)) })
+	})
+	return long, func() {
+		stop()
+		cancel(nil)
+	}
+}

@@ -1,0 +1,26 @@
+package pawl
+
+import (
+	"context"
+
+	"github.com/pawl-go/pawl/internal/record"
+)
+
+// records is what the records of latches, barriers, elections and of what is done
+// once need of the client.
+func (c *Client) records() *record.Client {
+	return &record.Client{
+		Store:   c.core.store,
+		TTL:     c.opts.TTL,
+		Backoff: c.opts.Backoff,
+		Retrying: func(ctx context.Context, name string, failures int, err error) {
+			c.core.tell(&c.opts, Event{Kind: Retrying, Context: ctx, Name: name, Attempt: failures, Err: err})
+		},
+		Usable: c.open,
+		Closed: c.core.ctx,
+		Go:     c.core.spawn,
+		Ended: func(ctx context.Context, call record.Interrupted) error {
+			return &WaitError{Name: call.Name, Cause: context.Cause(ctx), Engine: call.Engine, ctx: ctx.Err(), what: call.What, early: call.Early}
+		},
+	}
+}

@@ -26,7 +26,7 @@ import (
 // cost a request. Latches, barriers, elections and what is done once share the
 // records, so of those a name is one (ErrMismatch).
 //
-// A latch lives on while somebody waits, and for a day (see [Latch.Expiring])
+// A latch lives on while somebody waits, and for a day (see [Expiring])
 // after it was created, counted down or waited for last; or until it is
 // deleted. After that the name is a new latch.
 type Latch struct {
@@ -41,20 +41,25 @@ const maxParties = 10_000
 // expiry is how long a record is kept that nobody uses.
 const expiry = 24 * time.Hour
 
-// Latch returns the latch of that name for that many parties: 0 (it is open) to
-// 10,000. It does no I/O.
-func (c *Client) Latch(name string, count int64) *Latch {
-	return &Latch{record.Handle[latchState]{Client: c.records(), Kind: "latch", Name: name, Expiry: expiry}, count}
+// LatchOption is an option of [Client.Latch].
+type LatchOption func(*Latch)
+
+// Expiring keeps a latch for d after it was used last, instead of a day: 100 ms
+// to 7 days, or 0 for as long as it is not deleted. Of handles with different spans
+// the longest counts. An engine whose records cannot expire keeps it until it is
+// deleted.
+func Expiring(d time.Duration) LatchOption {
+	return func(l *Latch) { l.record.Expiry = d }
 }
 
-// Expiring returns the same latch, kept for d after it was used last: 100 ms to
-// 7 days, or 0 for as long as it is not deleted. Of handles with different
-// spans the longest counts. An engine whose records cannot expire keeps it
-// until it is deleted.
-func (l *Latch) Expiring(d time.Duration) *Latch {
-	e := *l
-	e.record.Expiry = d
-	return &e
+// Latch returns the latch of that name for that many parties: 0 (it is open) to
+// 10,000. It does no I/O.
+func (c *Client) Latch(name string, count int64, opts ...LatchOption) *Latch {
+	l := &Latch{record.Handle[latchState]{Client: c.records(), Kind: "latch", Name: name, Expiry: expiry}, count}
+	for _, set := range opts {
+		set(l)
+	}
+	return l
 }
 
 // Name of the latch.

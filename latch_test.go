@@ -132,10 +132,11 @@ func TestLatchExpiry(t *testing.T) {
 	for expiry, times := range map[time.Duration]time.Duration{24 * time.Hour: 2, time.Minute: 10} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memstore.New()
-			l := newClient(t, store, nil).Latch("x", 2)
+			var opts []pawl.LatchOption
 			if expiry != 24*time.Hour {
-				l = l.Expiring(expiry)
+				opts = append(opts, pawl.Expiring(expiry))
 			}
+			l := newClient(t, store, nil).Latch("x", 2, opts...)
 			begun := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), times*expiry)
 			defer cancel()
@@ -164,7 +165,7 @@ func TestLatchExpiry(t *testing.T) {
 func TestLatchExpiriesDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, memstore.New(), nil)
-		short, long, ever := c.Latch("x", 9).Expiring(time.Minute), c.Latch("x", 9).Expiring(time.Hour), c.Latch("x", 9).Expiring(0)
+		short, long, ever := c.Latch("x", 9, pawl.Expiring(time.Minute)), c.Latch("x", 9, pawl.Expiring(time.Hour)), c.Latch("x", 9, pawl.Expiring(0))
 		countDown(t, long, "a", 8)
 		countDown(t, short, "b", 7)
 		time.Sleep(59 * time.Minute)
@@ -262,7 +263,7 @@ func TestLatchErrors(t *testing.T) {
 		calls := f.Calls.Load()
 		for _, l := range []*pawl.Latch{
 			c.Latch("", 1), c.Latch("x", -1), c.Latch("x", 10_001),
-			c.Latch("x", 1).Expiring(-1), c.Latch("x", 1).Expiring(time.Millisecond), c.Latch("x", 1).Expiring(driver.MaxTTL + 1),
+			c.Latch("x", 1, pawl.Expiring(-1)), c.Latch("x", 1, pawl.Expiring(time.Millisecond)), c.Latch("x", 1, pawl.Expiring(driver.MaxTTL+1)),
 			c.With(pawl.Options{TTL: 1}).Latch("x", 1), pawl.New(nil, nil).Latch("x", 1),
 		} {
 			each(l, ctx, is(pawl.ErrInvalid))

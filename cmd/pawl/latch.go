@@ -21,7 +21,7 @@ type latchOptions struct {
 }
 
 func (o *latchOptions) latch(c *pawl.Client, name string) *pawl.Latch {
-	return c.Latch(name, o.count).Expiring(o.keep)
+	return c.Latch(name, o.count, pawl.Expiring(o.keep))
 }
 
 func (a *app) latchCommand() *cobra.Command {

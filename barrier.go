@@ -50,7 +50,7 @@ const (
 // Barrier returns the barrier of that name for 1 to 1,000 parties. It does no
 // I/O.
 func (c *Client) Barrier(name string, parties int) *Barrier {
-	return &Barrier{c, record.Handle[barrierState]{Client: c.records(), Kind: "barrier", Name: name, Expiry: expiry}, parties, nil}
+	return &Barrier{c, record.Handle[barrierState]{Client: c.records(), Kind: driver.KindBarrier, Name: name, Expiry: expiry}, parties, nil}
 }
 
 // WithAction returns the same barrier with an action that the last party to come
@@ -78,9 +78,8 @@ func (b *Barrier) Name() string { return b.record.Name }
 // reset, its claims were released ([Client.Release]), or the engine has lost
 // them; the message says what is known. The party whose action failed gets both
 // ErrBroken and that error. ErrMismatch: the barrier has another number of
-// parties, or the name is used for something else (ErrLimit: for a lock).
-// ErrInvalid, ErrClosed, ErrUnsupported, and errors of the engine that trying
-// again cannot mend.
+// parties, or the name is used for something else. ErrInvalid, ErrClosed,
+// ErrUnsupported, and errors of the engine that trying again cannot mend.
 func (b *Barrier) Wait(ctx context.Context) (index int, err error) {
 	ctx, call, err := b.begin(ctx, "wait for")
 	if err != nil {
@@ -191,7 +190,7 @@ func (b *Barrier) begin(ctx context.Context, what string) (context.Context, *rec
 
 func (b *Barrier) check(s *barrierState) error {
 	if s != nil && s.Parties != b.parties {
-		return fmt.Errorf("%w: it is for %d parties, asked for with %d", ErrMismatch, s.Parties, b.parties)
+		return &MismatchError{Name: b.Name(), HaveKind: driver.KindBarrier, WantKind: driver.KindBarrier, Have: int64(s.Parties), Want: int64(b.parties)}
 	}
 	return nil
 }

@@ -320,14 +320,14 @@ func TestBarrierErrors(t *testing.T) {
 		}
 		want(t, c.Latch("x", 7).Wait(ctx), pawl.ErrMismatch)
 		_, err = c.Mutex("x").TryLock(ctx)
-		want(t, err, pawl.ErrLimit)
+		want(t, err, pawl.ErrMismatch)
 		pending(t, a.done, "Wait beside others who are wrong")
 
 		countDown(t, c.Latch("l", 2), "", 1)
 		each(c.Barrier("l", 2), ctx, pawl.ErrMismatch)
 		l := lock(t, c.Mutex("m"))
 		_, err = c.Barrier("m", 2).Wait(ctx)
-		want(t, err, pawl.ErrLimit)
+		want(t, err, pawl.ErrMismatch)
 		unlock(t, l)
 
 		f.Set(func() { f.Err = faultstore.ErrNetwork })

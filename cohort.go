@@ -210,7 +210,7 @@ func (co *cohort) adopt(ctx context.Context, token int64, opts *Options) (*tenur
 
 	asked := time.Now()
 	sent, slept, st, err := cl.adopt(ctx, token)
-	_, mismatch := errors.AsType[*driver.LimitError](err)
+	_, mismatch := errors.AsType[*driver.MismatchError](err)
 	replied = err == nil || mismatch
 	co.mu.Lock()
 	defer co.mu.Unlock()

@@ -29,8 +29,8 @@
 // way with [Client.Ask] ([Lease.Wanted]), and take a name away with
 // [Client.Release].
 //
-// Use one kind and size per name: another one is ErrLimit or ErrMismatch as far
-// as it can be seen. A latch or the record of an election is no lock: a mutex of
+// Use one kind and size per name: another one is [ErrMismatch] as far as it can be
+// seen. A latch or the record of an election is no lock: a mutex of
 // the name of a latch is another thing, an Election and a Once of a name exclude
 // its Mutex.
 //

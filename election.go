@@ -26,7 +26,7 @@ type Election struct {
 
 // Election returns the election of that name. It does no I/O.
 func (c *Client) Election(name string) *Election {
-	return &Election{c, record.Handle[electionState]{Client: c.records(), Kind: "election", Name: name, Expiry: driver.MaxTTL}}
+	return &Election{c, record.Handle[electionState]{Client: c.records(), Kind: driver.KindElection, Name: name, Expiry: driver.MaxTTL}}
 }
 
 // Name of the election.

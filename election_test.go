@@ -355,7 +355,7 @@ func TestElectionErrors(t *testing.T) {
 		p, err := c.Semaphore("s", 2).Acquire(ctx, 1)
 		want(t, err, nil)
 		_, err = c.Election("s").Campaign(ctx, nil)
-		want(t, err, pawl.ErrLimit)
+		want(t, err, pawl.ErrMismatch)
 		unlock(t, p)
 
 		f.Set(func() { f.Err = faultstore.ErrNetwork })

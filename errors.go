@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
-	"github.com/pawl-go/pawl/internal/record"
 )
 
 var (
@@ -41,10 +40,10 @@ var (
 	// docs/GUARANTEES.md.
 	ErrUnsupported = driver.ErrUnsupported
 
-	// ErrLimit: the name is in use with another kind of lock or another limit, or
-	// fewer units are left of it by [Semaphore.SetLimit] than were asked for. The
-	// error is a *driver.LimitError, which names both.
-	ErrLimit = driver.ErrLimit
+	// ErrMismatch: the name is in use with another kind, limit or size, or fewer
+	// units are left of it by [Semaphore.SetLimit] than were asked for. The error is a
+	// *[MismatchError], which names both.
+	ErrMismatch = driver.ErrMismatch
 
 	// ErrFull: the engine has no room for one more claim of this name; see
 	// docs/GUARANTEES.md for how many it has. Nothing was changed. Let fewer wait at
@@ -60,15 +59,14 @@ var (
 	// before must be found out otherwise, and who waits again waits for a new one.
 	ErrBroken = errors.New("broken")
 
-	// ErrMismatch: a latch or barrier of that name is of another size, or the name
-	// is that of another kind: latch, barrier, election, or what is done once. The
-	// message says which: use one kind and size per name.
-	ErrMismatch = record.ErrMismatch
-
 	// ErrInvalid: a name, option or argument is not allowed. The message names
 	// the value and what is allowed. Nothing was sent.
 	ErrInvalid = driver.ErrInvalid
 )
+
+// MismatchError says how a name is used, and how it was asked for. It matches
+// [ErrMismatch].
+type MismatchError = driver.MismatchError
 
 // HeldError says who stands in the way. It matches [ErrHeld].
 type HeldError struct {

@@ -63,7 +63,7 @@ func ExampleSemaphore_SetLimit() {
 	_, err = reports.TryAcquire(context.Background(), 1)
 	fmt.Println("there is only one now:", errors.Is(err, pawl.ErrHeld))
 	_, err = reports.Acquire(context.Background(), 2)
-	fmt.Println("there are not two:", errors.Is(err, pawl.ErrLimit))
+	fmt.Println("there are not two:", errors.Is(err, pawl.ErrMismatch))
 	if err := one.Unlock(context.Background()); err != nil {
 		log.Fatal(err)
 	}

@@ -208,14 +208,14 @@ func TestOtherKindUnderContext(t *testing.T) {
 		"permit": permit.Context(t.Context()), "election": leader.Context(t.Context()),
 	} {
 		_, err = c.LockAll(ctx, name)
-		want(t, err, pawl.ErrLimit)
+		want(t, err, pawl.ErrMismatch)
 		_, err = c.LockAll(ctx, "also", name)
-		want(t, err, pawl.ErrLimit)
+		want(t, err, pawl.ErrMismatch)
 		_, err = c.Mutex(name).Lock(ctx)
-		want(t, err, pawl.ErrLimit)
+		want(t, err, pawl.ErrMismatch)
 	}
 	_, err = c.Election("mutex").Campaign(mutex.Context(t.Context()), nil)
-	want(t, err, pawl.ErrLimit)
+	want(t, err, pawl.ErrMismatch)
 	_, err = c.LockAll(mutex.Context(t.Context()), "mutex")
 	want(t, err, pawl.ErrDeadlock)
 	unlock(t, mutex)

@@ -55,7 +55,7 @@ func Expiring(d time.Duration) LatchOption {
 // Latch returns the latch of that name for that many parties: 0 (it is open) to
 // 10,000. It does no I/O.
 func (c *Client) Latch(name string, count int64, opts ...LatchOption) *Latch {
-	l := &Latch{record.Handle[latchState]{Client: c.records(), Kind: "latch", Name: name, Expiry: expiry}, count}
+	l := &Latch{record.Handle[latchState]{Client: c.records(), Kind: driver.KindLatch, Name: name, Expiry: expiry}, count}
 	for _, set := range opts {
 		set(l)
 	}
@@ -232,7 +232,7 @@ func (l *Latch) change(ctx context.Context, call *record.Call[latchState], f fun
 
 func (l *Latch) check(s *latchState) error {
 	if s.Count != l.count {
-		return fmt.Errorf("%w: it has count %d, asked for with count %d", ErrMismatch, s.Count, l.count)
+		return &MismatchError{Name: l.Name(), HaveKind: driver.KindLatch, WantKind: driver.KindLatch, Have: s.Count, Want: l.count}
 	}
 	return nil
 }

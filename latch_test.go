@@ -283,7 +283,8 @@ func TestLatchErrors(t *testing.T) {
 		countDown(t, c.Latch("x", 7), "a", 6)
 		each(c.Latch("x", 8), ctx, func(what string, err error) {
 			is(pawl.ErrMismatch)(what, err)
-			if s := fmt.Sprint(err); !strings.Contains(s, "7") || !strings.Contains(s, "8") || !strings.Contains(s, `"x"`) {
+			m, ok := errors.AsType[*pawl.MismatchError](err)
+			if !ok || *m != (pawl.MismatchError{Name: "x", HaveKind: driver.KindLatch, WantKind: driver.KindLatch, Have: 7, Want: 8}) {
 				t.Errorf("%s: %v does not name the latch and both counts", what, err)
 			}
 		})
@@ -292,7 +293,7 @@ func TestLatchErrors(t *testing.T) {
 		for value, part := range map[string]string{
 			"no JSON": "not one of pawl's",
 			`{}`:      "not one of pawl's",
-			`{"kind":"barrier","format":1,"data":{}}`: "barrier",
+			`{"kind":"barrier","format":1,"data":{}}`: "in use as barrier",
 			`{"kind":"latch","format":2,"data":{}}`:   "format 2",
 			`{"kind":"latch","format":1,"data":[]}`:   "damaged",
 		} {

@@ -48,7 +48,7 @@ func TestLateEnterAfterRefusal(t *testing.T) {
 		}
 		late := lateEnter(f, "x")
 		_, err = c.Mutex("x").Lock(t.Context())
-		want(t, err, pawl.ErrLimit)
+		want(t, err, pawl.ErrMismatch)
 		unlock(t, l)
 		late.Wait()
 		time.Sleep(5 * time.Second)

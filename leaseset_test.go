@@ -152,7 +152,7 @@ func TestLockAllErrors(t *testing.T) {
 		for _, names := range [][]string{{"a", "pool", "z"}, {"pool"}} {
 			for _, f := range []func(context.Context, ...string) (*pawl.LeaseSet, error){c.LockAll, c.TryLockAll} {
 				_, err = f(t.Context(), names...)
-				want(t, err, pawl.ErrLimit)
+				want(t, err, pawl.ErrMismatch)
 			}
 		}
 		unlock(t, permit)

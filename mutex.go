@@ -31,7 +31,7 @@ func (m *Mutex) Name() string { return m.name }
 //
 // Errors: a *[WaitError] when ctx ended, with the engine's last error if that
 // was the reason;
-// ErrInvalid, ErrClosed, ErrDeadlock, a *driver.LimitError, and errors of the
+// ErrInvalid, ErrClosed, ErrDeadlock, a *[MismatchError], and errors of the
 // engine that trying again cannot mend, at once. Whatever the error, no claim
 // stays behind: if the engine cannot be told now, it is told in the
 // background until the claim's TTL has passed.
@@ -74,7 +74,7 @@ func (l *Lease) do(ctx context.Context, f func(ctx context.Context) error) (err 
 //
 // A lease that ended meanwhile is ErrLost. One that another has adopted already
 // is a *[HeldError], which matches ErrHeld and says who: of two adopters one gets
-// it. ErrLimit: the name is in use with another kind of lock. ErrInvalid: claim is
+// it. ErrMismatch: the name is in use with another kind of lock. ErrInvalid: claim is
 // none of such a lock, or this client has adopted it already. An engine that does
 // not reply is another error, after ten seconds at the most; trying again does no
 // harm, with this client: to another one it may be adopted already.

@@ -98,7 +98,7 @@ type onceCall struct {
 }
 
 func (o *Once) do(ctx context.Context, f func(ctx context.Context) error, try bool) error {
-	running := record.Handle[onceRun]{Client: o.client.records(), Kind: "once", Name: o.key, Expiry: driver.MaxTTL, Exact: true}
+	running := record.Handle[onceRun]{Client: o.client.records(), Kind: driver.KindOnce, Name: o.key, Expiry: driver.MaxTTL, Exact: true}
 	done := running
 	done.Expiry = o.period
 	ctx, call, err := running.Begin(ctx, "do", o.check())

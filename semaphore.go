@@ -12,7 +12,7 @@ import (
 // Semaphore has a number of permits, its limit, which leases hold between them.
 // Like a Mutex it is a name and options only. All who use a name declare the
 // same limit: the engine keeps it with the queue for as long as anybody holds or
-// waits, and returns ErrLimit to others.
+// waits, and returns ErrMismatch to others.
 //
 // It is fair, over all processes: who asks for many permits is not starved by
 // those who ask for few, for they wait behind it. [Options].Overtake lets a
@@ -45,7 +45,7 @@ func (s *Semaphore) Name() string { return s.name }
 // has them until Unlock gives them back.
 //
 // Errors are those of [Mutex.Lock]. ErrInvalid: n is not 1 to the limit of this
-// handle. ErrLimit: others use the name with another limit, or SetLimit has left
+// handle. ErrMismatch: others use the name with another limit, or SetLimit has left
 // fewer than n permits.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) (*Lease, error) {
 	return s.acquire(ctx, n, false)
@@ -118,10 +118,10 @@ func (s *Semaphore) Adopt(ctx context.Context, claim string) (*Lease, error) {
 //
 // Who waits and fits now is granted. Nobody loses permits: if more are held than
 // there are now, the next ones are granted when enough came back. New requests
-// for more than there are now are ErrLimit, those that wait already wait on
+// for more than there are now are ErrMismatch, those that wait already wait on
 // until there are enough, and stand in nobody's way.
 //
-// ErrLimit: the name is in use with another kind of lock, or the limit of this
+// ErrMismatch: the name is in use with another kind of lock, or the limit of this
 // handle is neither the one in force nor the one that was declared. Any other error than ErrInvalid leaves open whether it was
 // changed; setting it again does no harm.
 func (s *Semaphore) SetLimit(ctx context.Context, limit int64) error {

@@ -19,7 +19,7 @@ func TestSetLimitOfAMutex(t *testing.T) {
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		l := lock(t, a.Mutex("x"))
 		err := b.Semaphore("x", 1).SetLimit(t.Context(), 2)
-		want(t, err, pawl.ErrLimit)
+		want(t, err, pawl.ErrMismatch)
 		if err == nil || !strings.Contains(err.Error(), "mutex") {
 			t.Errorf("%v does not say why", err)
 		}
@@ -54,7 +54,7 @@ func TestSetLimit(t *testing.T) {
 		_, err := old.Acquire(t.Context(), 4)
 		want(t, err, pawl.ErrInvalid)
 		_, err = a.Semaphore("x", 4).Acquire(t.Context(), 1)
-		want(t, err, pawl.ErrLimit)
+		want(t, err, pawl.ErrMismatch)
 
 		// It stays while nobody uses it.
 		time.Sleep(24 * time.Hour)
@@ -74,8 +74,8 @@ func TestSetLimit(t *testing.T) {
 		}
 		unlock(t, <-next)
 		_, err = old.Acquire(t.Context(), 3)
-		want(t, err, pawl.ErrLimit)
-		var limit *driver.LimitError
+		want(t, err, pawl.ErrMismatch)
+		var limit *driver.MismatchError
 		if !errors.As(err, &limit) || limit.Have != 2 || limit.Units != 3 {
 			t.Errorf("%v does not name both", err)
 		}

@@ -226,7 +226,7 @@ func TestSemaphoreIsNotReentered(t *testing.T) {
 		t.Errorf("tokens %d and %d", first.Token(), second.Token())
 	}
 	_, err = c.Mutex("x").TryLock(first.Context(t.Context()))
-	want(t, err, pawl.ErrLimit)
+	want(t, err, pawl.ErrMismatch)
 	unlock(t, first)
 	if err := second.Err(); err != nil {
 		t.Error(err)
@@ -341,14 +341,14 @@ func TestSemaphoreErrors(t *testing.T) {
 
 	l := acquire(t, c.Semaphore("x", 5), 1)
 	_, err = c.Semaphore("x", 7).Acquire(t.Context(), 1)
-	want(t, err, pawl.ErrLimit)
-	var limit *driver.LimitError
+	want(t, err, pawl.ErrMismatch)
+	var limit *driver.MismatchError
 	if !errors.As(err, &limit) || limit.Name != "x" || limit.Have != 5 || limit.Want != 7 {
 		t.Errorf("%v does not name both", err)
 	}
 	_, err = c.Mutex("x").TryLock(t.Context())
-	want(t, err, pawl.ErrLimit)
-	want(t, c.Semaphore("x", 7).SetLimit(t.Context(), 6), pawl.ErrLimit)
+	want(t, err, pawl.ErrMismatch)
+	want(t, c.Semaphore("x", 7).SetLimit(t.Context(), 6), pawl.ErrMismatch)
 	unlock(t, l)
 	unlock(t, acquire(t, c.Semaphore("x", 7), 7)) // nobody uses it: so this is its size now
 }

@@ -183,10 +183,12 @@ func CheckLimit(limit int64) error {
 
 // kinds are the kinds by their names.
 var kinds = [...]struct {
-	kind Kind
-	name string
+	kind  Kind
+	name  string
+	queue bool // there are queues of it
 }{
-	{KindMutex, "mutex"}, {KindRW, "rwmutex"}, {KindSemaphore, "semaphore"}, {KindElection, "election"}, {KindParty, "party"},
+	{KindMutex, "mutex", true}, {KindRW, "rwmutex", true}, {KindSemaphore, "semaphore", true}, {KindElection, "election", true},
+	{KindParty, "party", true}, {KindLatch, "latch", false}, {KindBarrier, "barrier", false}, {KindOnce, "once", false},
 }
 
 // String returns the name of the kind, as "mutex".
@@ -223,10 +225,10 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Check returns what is wrong with the kind, wrapped in ErrInvalid.
+// Check returns what is wrong with the kind of a queue, wrapped in ErrInvalid.
 func (k Kind) Check() error {
 	for _, known := range kinds {
-		if k == known.kind {
+		if k == known.kind && known.queue {
 			return nil
 		}
 	}

@@ -51,7 +51,7 @@ type Store interface {
 	// that claim was adopted since, it is Gone for who repeats its Enter.
 	//
 	// With c.Try the claim holds at once or stays out (Refused).
-	// A queue in use has one kind and one limit: another one is a *LimitError;
+	// A queue in use has one kind and one limit: another one is a *MismatchError;
 	// see SetLimit. A queue is in use while it has claims, or a limit that
 	// SetLimit has changed. A queue that has no room for one more claim in this
 	// engine is ErrFull.
@@ -74,7 +74,7 @@ type Store interface {
 	// exist, the claim's plus its spare ones. Otherwise, or if the claim has
 	// other units, it is Refused with the holder as Blocker, and unchanged: so of
 	// two adopters one wins. A claim that is not there, only waits, or lingers is
-	// Gone. A queue of another kind is a *LimitError.
+	// Gone. A queue of another kind is a *MismatchError.
 	//
 	// An owner that listens is told (Check) that its claim is another's.
 	//
@@ -112,15 +112,15 @@ type Store interface {
 	Break(ctx context.Context, name string) ([]Entry, error)
 
 	// SetLimit changes the limit of a name for all, also while nobody claims it,
-	// until it is set again, and leaves its kind: another kind is a *LimitError.
+	// until it is set again, and leaves its kind: another kind is a *MismatchError.
 	// Claims that ask for what was asked for before the first change, or for the
 	// limit in force, are taken as asking for limit. was says what the caller takes the limit for; if that is neither of the
-	// two, of a queue in use or changed before, it is a *LimitError.
+	// two, of a queue in use or changed before, it is a *MismatchError.
 	// Setting it back to what is asked for ends the change.
 	//
 	// Waiting claims that fit now are granted. Holders stay, even if they are
 	// too many now. Waiting claims for more units than the limit keep their
-	// places without blocking others; new ones are a *LimitError.
+	// places without blocking others; new ones are a *MismatchError.
 	SetLimit(ctx context.Context, name string, kind Kind, was, limit int64) error
 
 	// Ask tells the holders that listen that they are wanted, as if somebody had
@@ -176,8 +176,8 @@ type AllEnterer interface {
 	EnterAll(ctx context.Context, cs []Claim) ([]Status, error)
 }
 
-// Kind is the synchronizer that a claim belongs to. A queue is of one kind: what
-// excludes in one need not do so in another.
+// Kind is the synchronizer that a claim or a record belongs to. A queue is of one
+// kind: what excludes in one need not do so in another.
 type Kind byte
 
 // The values are what stores write down.
@@ -187,6 +187,11 @@ const (
 	KindSemaphore Kind = 's'
 	KindElection  Kind = 'e'
 	KindParty     Kind = 'p' // those who wait at a barrier
+
+	// These have records, and no queues.
+	KindLatch   Kind = 'l'
+	KindBarrier Kind = 'b'
+	KindOnce    Kind = 'o'
 )
 
 // Claim is one request for units of a name.

@@ -69,6 +69,7 @@ func TestCheckClaim(t *testing.T) {
 		"id":                {func(c *Claim) { c.ID = "" }, true},
 		"TTL":               {func(c *Claim) { c.TTL = 0 }, true},
 		"no kind":           {func(c *Claim) { c.Kind = 0 }, true},
+		"kind of a record":  {func(c *Claim) { c.Kind = KindLatch }, true},
 		"no limit":          {func(c *Claim) { c.Limit = 0 }, true},
 		"high limit":        {func(c *Claim) { c.Limit = MaxLimit + 1 }, true},
 		"no units":          {func(c *Claim) { c.Units = 0 }, true},
@@ -154,7 +155,7 @@ func TestPermanent(t *testing.T) {
 		{fmt.Errorf("enter: %w", ErrInvalid), true},
 		{fmt.Errorf("enter: %w", ErrClosed), true},
 		{fmt.Errorf("enter: %w", ErrUnsupported), true},
-		{fmt.Errorf("enter: %w", &LimitError{Name: "n", Have: 1, Want: 2}), true},
+		{fmt.Errorf("enter: %w", &MismatchError{Name: "n", Have: 1, Want: 2}), true},
 		{errors.Join(io.EOF, Permanent(io.ErrNoProgress)), true},
 	} {
 		if got := IsPermanent(tt.err); got != tt.want {
@@ -171,15 +172,21 @@ func TestState(t *testing.T) {
 	}
 }
 
-func TestLimitError(t *testing.T) {
-	limit := &LimitError{Name: `a "b"`, Have: 1, Want: 5}
-	if !errors.Is(fmt.Errorf("enter: %w", limit), ErrLimit) || errors.Is(limit, ErrInvalid) {
-		t.Error("it does not match ErrLimit alone")
-	}
-	err := limit.Error()
-	for _, part := range []string{`"a \"b\""`, "limit 1", "limit 5"} {
-		if !strings.Contains(err, part) {
-			t.Errorf("%q does not say %s", err, part)
+func TestMismatchError(t *testing.T) {
+	for text, err := range map[string]*MismatchError{
+		`"a \"b\"" is in use with limit 1, asked for with limit 5: use one limit per name`:     {Have: 1, Want: 5},
+		`"a \"b\"" has limit 1 now, 2 units were asked for`:                                    {Have: 1, Want: 5, Units: 2},
+		`"a \"b\"" is in use as mutex, asked for as semaphore: use one kind per name`:          {HaveKind: KindMutex, WantKind: KindSemaphore, Have: 1, Want: 5},
+		`"a \"b\"" is in use as barrier, asked for as once: use one kind per name`:             {HaveKind: KindBarrier, WantKind: KindOnce},
+		`"a \"b\"" is in use as latch of size 3, asked for with size 0: use one size per name`: {HaveKind: KindLatch, WantKind: KindLatch, Have: 3},
+		`"a \"b\"" cannot be used: it is damaged`:                                              {HaveKind: KindLatch, Reason: "it is damaged"},
+	} {
+		err.Name = `a "b"`
+		if !errors.Is(fmt.Errorf("enter: %w", err), ErrMismatch) || errors.Is(err, ErrInvalid) {
+			t.Error("it does not match ErrMismatch alone")
+		}
+		if err.Error() != text {
+			t.Errorf("%q, want %q", err, text)
 		}
 	}
 }

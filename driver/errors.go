@@ -14,35 +14,41 @@ var (
 	ErrConflict = errors.New("record was changed by somebody else")
 	// ErrInvalid: an argument is not allowed; nothing was sent.
 	ErrInvalid = errors.New("invalid")
-	// ErrLimit: the name is in use with another kind or limit; see [LimitError].
-	ErrLimit = errors.New("another kind or limit is in force")
+	// ErrMismatch: the name is in use with another kind, limit or size; see
+	// [MismatchError].
+	ErrMismatch = errors.New("the name is in use otherwise")
 	// ErrFull: the engine has no room for another claim in the queue of this
 	// name; nothing was changed.
 	ErrFull = errors.New("too many claims for one name")
 )
 
-// LimitError is why a claim was not taken whose kind or limit is not that of the
-// queue, as when a mutex and a semaphore, or two semaphores of different size,
-// share a name; or whose units are more than the limit has become by SetLimit. It
-// matches ErrLimit.
-type LimitError struct {
+// MismatchError is why a name cannot be used as it was asked for. It is used with
+// another kind or limit, as when a mutex and a semaphore, or two semaphores of
+// different size, share it; or the claim's units are more than the limit has become
+// by SetLimit; or its record is of another kind or size. It matches ErrMismatch.
+type MismatchError struct {
 	Name               string
-	HaveKind, WantKind Kind  // of the queue, and the claim's, if these differ; else 0
-	Have, Want         int64 // the limit of the queue, and the claim's
-	Units              int64 // of the claim, if these are too many; else 0
+	HaveKind, WantKind Kind   // of the name, and asked for; 0 if only the limit of a queue differs
+	Have, Want         int64  // the limit or size of the name, and asked for
+	Units              int64  // of the claim, if these are too many; else 0
+	Reason             string // why the record cannot be used, if not for its kind or size
 }
 
-// Is makes errors.Is(err, ErrLimit) true.
-func (e *LimitError) Is(target error) bool { return target == ErrLimit }
+// Is makes errors.Is(err, ErrMismatch) true.
+func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
 
-func (e *LimitError) Error() string {
-	if e.HaveKind != e.WantKind {
-		return fmt.Sprintf("%q is in use as %s, asked for as %s: use one kind of lock per name", e.Name, e.HaveKind, e.WantKind)
-	}
-	if e.Units > 0 {
+func (e *MismatchError) Error() string {
+	switch {
+	case e.Reason != "":
+		return fmt.Sprintf("%q cannot be used: %s", e.Name, e.Reason)
+	case e.HaveKind != e.WantKind:
+		return fmt.Sprintf("%q is in use as %s, asked for as %s: use one kind per name", e.Name, e.HaveKind, e.WantKind)
+	case e.Units > 0:
 		return fmt.Sprintf("%q has limit %d now, %d units were asked for", e.Name, e.Have, e.Units)
+	case e.HaveKind != 0:
+		return fmt.Sprintf("%q is in use as %s of size %d, asked for with size %d: use one size per name", e.Name, e.HaveKind, e.Have, e.Want)
 	}
-	return fmt.Sprintf("%q is in use with limit %d, asked for with limit %d: use one kind and size of lock per name", e.Name, e.Have, e.Want)
+	return fmt.Sprintf("%q is in use with limit %d, asked for with limit %d: use one limit per name", e.Name, e.Have, e.Want)
 }
 
 // NameError is an error that concerns one name only, of those that a List reads.
@@ -71,7 +77,6 @@ func Permanent(err error) error {
 // [Permanent], or is one of this package's errors.
 func IsPermanent(err error) bool {
 	var p *permanentError
-	var l *LimitError
-	return errors.As(err, &p) || errors.As(err, &l) ||
-		errors.Is(err, ErrUnsupported) || errors.Is(err, ErrFull) || errors.Is(err, ErrClosed) || errors.Is(err, ErrInvalid)
+	return errors.As(err, &p) || errors.Is(err, ErrMismatch) || errors.Is(err, ErrUnsupported) ||
+		errors.Is(err, ErrFull) || errors.Is(err, ErrClosed) || errors.Is(err, ErrInvalid)
 }

@@ -305,7 +305,7 @@ func adoptKind(e *env) {
 	a := adoption(h, e.enter(e.a, h, driver.Holding).Token)
 	a.Kind = driver.KindElection
 	_, err := e.b.Adopt(e.ctx, a)
-	e.mismatch(err, driver.LimitError{Name: h.Name, HaveKind: driver.KindMutex, WantKind: driver.KindElection, Have: 1, Want: 1})
+	e.mismatch(err, driver.MismatchError{Name: h.Name, HaveKind: driver.KindMutex, WantKind: driver.KindElection, Have: 1, Want: 1})
 	e.renew(e.a, h, driver.Holding)
 }
 

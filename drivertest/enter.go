@@ -178,9 +178,9 @@ func enterLimit(e *env) {
 	e.enter(e.a, h, driver.Holding)
 	for _, c := range []driver.Claim{e.claim(name), e.part(name, 2, 4), try(e.part(name, 1, 2))} {
 		_, err := e.b.Enter(e.ctx, c)
-		var limit *driver.LimitError
+		var limit *driver.MismatchError
 		if !errors.As(err, &limit) {
-			e.Fatalf("limit 3, then %d: error %v, want a LimitError", c.Limit, err)
+			e.Fatalf("limit 3, then %d: error %v, want a MismatchError", c.Limit, err)
 		}
 		if limit.Name != name || limit.Have != 3 || limit.Want != c.Limit {
 			e.Errorf("limit 3, then %d: %+v", c.Limit, *limit)

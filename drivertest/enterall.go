@@ -139,7 +139,7 @@ func enterAllMismatch(e *env) {
 	cs := e.three()
 	e.enter(e.b, e.part(cs[2].Name, 1, 2), driver.Holding)
 	_, err := e.all(e.a).EnterAll(e.ctx, cs)
-	e.mismatch(err, driver.LimitError{Name: cs[2].Name, HaveKind: driver.KindSemaphore, WantKind: driver.KindMutex, Have: 2, Want: 1})
+	e.mismatch(err, driver.MismatchError{Name: cs[2].Name, HaveKind: driver.KindSemaphore, WantKind: driver.KindMutex, Have: 2, Want: 1})
 	e.queueIs(cs[0].Name, 0)
 }
 

@@ -27,7 +27,7 @@ func of(kind driver.Kind, c driver.Claim) driver.Claim {
 func (e *env) kindError(s driver.Store, c driver.Claim, have driver.Kind, limit int64) {
 	e.Helper()
 	_, err := s.Enter(e.ctx, c)
-	e.mismatch(err, driver.LimitError{Name: c.Name, HaveKind: have, WantKind: c.Kind, Have: limit, Want: c.Limit})
+	e.mismatch(err, driver.MismatchError{Name: c.Name, HaveKind: have, WantKind: c.Kind, Have: limit, Want: c.Limit})
 }
 
 // A queue is of one kind: claims of another are refused, whether they would wait,
@@ -84,7 +84,7 @@ func kindAfterLimits(e *env) {
 	m := e.claim(name)
 	e.enter(e.a, m, driver.Holding)
 	err := e.b.SetLimit(e.ctx, name, driver.KindSemaphore, 1, 2)
-	e.mismatch(err, driver.LimitError{Name: name, HaveKind: driver.KindMutex, WantKind: driver.KindSemaphore, Have: 1, Want: 1})
+	e.mismatch(err, driver.MismatchError{Name: name, HaveKind: driver.KindMutex, WantKind: driver.KindSemaphore, Have: 1, Want: 1})
 	e.enter(e.b, e.claim(name), driver.Waiting)
 }
 

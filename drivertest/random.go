@@ -157,7 +157,7 @@ func (m *model) step() {
 		m.backing.Advance(modelStep)
 		return
 	}
-	var limit *driver.LimitError
+	var limit *driver.MismatchError
 	if wantErr != nil && !errors.As(err, &limit) || wantErr == nil && err != nil {
 		m.fail("error %v, want %v", err, wantErr)
 	}

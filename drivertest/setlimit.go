@@ -26,10 +26,10 @@ func (e *env) setLimit(s driver.Store, name string, was, limit int64) {
 	}
 }
 
-// mismatch fails the test unless err is a *driver.LimitError that says so.
-func (e *env) mismatch(err error, want driver.LimitError) {
+// mismatch fails the test unless err is a *driver.MismatchError that says so.
+func (e *env) mismatch(err error, want driver.MismatchError) {
 	e.Helper()
-	var got *driver.LimitError
+	var got *driver.MismatchError
 	if !errors.As(err, &got) || *got != want {
 		e.Errorf("error %v, want %+v", err, want)
 	}
@@ -92,7 +92,7 @@ func setLimitStays(e *env) {
 		}
 	}
 	_, err := e.a.Enter(e.ctx, e.part(name, 1, 5))
-	e.mismatch(err, driver.LimitError{Name: name, Have: 3, Want: 5})
+	e.mismatch(err, driver.MismatchError{Name: name, Have: 3, Want: 5})
 	e.queueIs(name, 0)
 	e.setLimit(e.b, name, 2, 2)
 	c := e.part(name, 5, 5)
@@ -109,7 +109,7 @@ func setLimitTwice(e *env) {
 	e.enter(e.a, e.part(name, 1, 2), driver.Holding)
 	e.enter(e.b, e.part(name, 1, 5), driver.Holding)
 	_, err := e.a.Enter(e.ctx, e.part(name, 1, 3))
-	e.mismatch(err, driver.LimitError{Name: name, Have: 5, Want: 3})
+	e.mismatch(err, driver.MismatchError{Name: name, Have: 5, Want: 3})
 	e.setLimit(e.b, name, 2, 4)
 	e.enter(e.b, e.part(name, 1, 2), driver.Waiting)
 }
@@ -117,7 +117,7 @@ func setLimitTwice(e *env) {
 func setLimitMismatch(e *env) {
 	name := e.name()
 	e.enter(e.a, e.part(name, 1, 2), driver.Holding)
-	e.mismatch(e.b.SetLimit(e.ctx, name, driver.KindSemaphore, 3, 4), driver.LimitError{Name: name, Have: 2, Want: 3})
+	e.mismatch(e.b.SetLimit(e.ctx, name, driver.KindSemaphore, 3, 4), driver.MismatchError{Name: name, Have: 2, Want: 3})
 	e.enter(e.a, e.part(name, 1, 2), driver.Holding)
 	e.enter(e.b, e.part(name, 1, 2), driver.Waiting)
 }
@@ -132,7 +132,7 @@ func setLimitTooMany(e *env) {
 	e.enter(e.b, small, driver.Waiting)
 	e.setLimit(e.b, name, 3, 2)
 	_, err := e.b.Enter(e.ctx, e.part(name, 3, 3))
-	e.mismatch(err, driver.LimitError{Name: name, Have: 2, Want: 3, Units: 3})
+	e.mismatch(err, driver.MismatchError{Name: name, Have: 2, Want: 3, Units: 3})
 	e.leave(e.a, h, driver.Holding)
 	e.granted(e.b, small)
 	e.renew(e.a, big, driver.Waiting)

@@ -120,7 +120,7 @@ func (s *Store) setLimit(ctx context.Context, name string, kind driver.Kind, was
 			q.kind, q.limit, q.declared = kind, was, was
 		}
 		if was != q.limit && was != q.declared {
-			return &driver.LimitError{Name: name, Have: q.limit, Want: was}
+			return &driver.MismatchError{Name: name, Have: q.limit, Want: was}
 		}
 		if limit == q.declared && q.set == 0 {
 			return nil // it is so already

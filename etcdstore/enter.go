@@ -62,7 +62,7 @@ func (s *Store) enter(ctx context.Context, c driver.Claim) (driver.Status, error
 	}
 	e.s, e.c, e.lease, e.from, e.slot = s, c, l, from, strconv.Itoa(slotOf(c.ID))
 	st, err := e.first(ctx)
-	var limit *driver.LimitError
+	var limit *driver.MismatchError
 	if errors.Is(err, errNoLease) {
 		s.drop(l)
 	}

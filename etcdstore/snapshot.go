@@ -204,7 +204,7 @@ func (q *snapshot) waiting() (all, blocking int) {
 // is returns what is wrong with a kind.
 func (q *snapshot) is(kind driver.Kind, limit int64) error {
 	if q.limit != 0 && kind != q.kind {
-		return &driver.LimitError{Name: q.name, HaveKind: q.kind, WantKind: kind, Have: q.limit, Want: limit}
+		return &driver.MismatchError{Name: q.name, HaveKind: q.kind, WantKind: kind, Have: q.limit, Want: limit}
 	}
 	return nil
 }
@@ -217,9 +217,9 @@ func (q *snapshot) accepts(c *driver.Claim) error {
 	switch {
 	case q.limit == 0: // not in use
 	case c.Limit != q.limit && c.Limit != q.declared:
-		return &driver.LimitError{Name: q.name, Have: q.limit, Want: c.Limit}
+		return &driver.MismatchError{Name: q.name, Have: q.limit, Want: c.Limit}
 	case c.Units > q.limit:
-		return &driver.LimitError{Name: q.name, Have: q.limit, Want: c.Limit, Units: c.Units}
+		return &driver.MismatchError{Name: q.name, Have: q.limit, Want: c.Limit, Units: c.Units}
 	}
 	return nil
 }

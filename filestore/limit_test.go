@@ -33,7 +33,7 @@ func TestLimitOverBoots(t *testing.T) {
 	if n := countFiles(t, s.queues.dir.Path()); n != 1 {
 		t.Fatalf("%d files are left, want that of the limit", n)
 	}
-	var limit *driver.LimitError
+	var limit *driver.MismatchError
 	if _, err := s.Enter(t.Context(), part(1, 4)); !errors.As(err, &limit) || limit.Have != 3 {
 		t.Errorf("entered with limit 4: %v", err)
 	}

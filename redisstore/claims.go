@@ -57,7 +57,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 
 // notEntered returns why claims were not entered, as far as is known.
 func (s *Store) notEntered(err error, what string, cs ...driver.Claim) error {
-	if l, ok := err.(*driver.LimitError); ok {
+	if l, ok := err.(*driver.MismatchError); ok {
 		return l
 	}
 	for i := range cs {
@@ -307,7 +307,7 @@ func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, er
 	if err == nil {
 		if limit, ok := strings.CutPrefix(reply, "l "); ok {
 			err = parseLimit(limit, &driver.Claim{Name: a.Name, Kind: a.Kind})
-			if l, ok := err.(*driver.LimitError); ok {
+			if l, ok := err.(*driver.MismatchError); ok {
 				l.Want = l.Have
 				return driver.Status{}, l
 			}
@@ -332,7 +332,7 @@ func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was
 	if err == nil && reply != "o" {
 		if limit, ok := strings.CutPrefix(reply, "l "); ok {
 			err = parseLimit(limit, &driver.Claim{Name: name, Kind: kind, Limit: was})
-			if l, ok := err.(*driver.LimitError); ok {
+			if l, ok := err.(*driver.MismatchError); ok {
 				return l
 			}
 		} else {

@@ -93,7 +93,7 @@ func TestRepliesThatAreNone(t *testing.T) {
 			t.Errorf("%q is taken for %+v", line, st)
 		}
 	}
-	limit := func(err error) bool { _, ok := err.(*driver.LimitError); return ok }
+	limit := func(err error) bool { _, ok := err.(*driver.MismatchError); return ok }
 	for _, reply := range []string{"", "1x", "1 2", "99999999999999999999", "-1", "l 1", "l x 0", "l 1 0", "l 1 0 x", "l 1 0 mm"} {
 		if st, err := parseEntered(reply, time.Time{}, &driver.Claim{}); err == nil || limit(err) {
 			t.Errorf("%q is taken for %+v, %v", reply, st, err)

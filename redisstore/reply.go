@@ -75,7 +75,7 @@ func claimArgs(args []string, c *driver.Claim, box, owner string) []string {
 func markArg(mark string) string { return cmp.Or(mark, "-") }
 
 // parseEntered is parseStatus for the reply to a request to enter, which may
-// also be a token alone: then so is the claim; or a *driver.LimitError, or
+// also be a token alone: then so is the claim; or a *driver.MismatchError, or
 // driver.ErrFull:
 //
 //	l LIMIT TOO-MANY-UNITS KIND
@@ -138,7 +138,7 @@ func parseAllEntered(reply string, sent time.Time, cs []driver.Claim) ([]driver.
 // parseLimit reads what is wrong with the kind or limit of a claim.
 func parseLimit(reply string, c *driver.Claim) error {
 	f := fields{rest: reply}
-	e := &driver.LimitError{Name: c.Name, Have: f.int(), Want: c.Limit}
+	e := &driver.MismatchError{Name: c.Name, Have: f.int(), Want: c.Limit}
 	if f.int() == 1 {
 		e.Units = c.Units
 	}

@@ -80,12 +80,15 @@ func (o *runOptions) lock(ctx context.Context, c *pawl.Client) (held, error) {
 
 // mixed says what to write instead, where a name is used in two ways. kinds tells
 // whether the command has the flags that choose one.
-func mixed(e *driver.LimitError, kinds bool) error {
+func mixed(e *driver.MismatchError, kinds bool) error {
 	if e.Units > 0 {
 		return usage("%w; ask for less with -n, or have it changed with 'pawl limit'", e)
 	}
 	have := e.HaveKind
-	if have == e.WantKind { // with another limit
+	switch {
+	case e.Reason != "", have != 0 && have == e.WantKind: // a record
+		return usage("%w", e)
+	case have == 0: // with another limit
 		have = driver.KindSemaphore
 	}
 	used, advice := usedFor(have), "take another name"
@@ -114,8 +117,12 @@ func usedFor(k driver.Kind) string {
 		return "with --shared and --exclusive"
 	case driver.KindElection:
 		return "for an election"
-	case driver.KindParty:
+	case driver.KindParty, driver.KindBarrier:
 		return "for a barrier"
+	case driver.KindLatch:
+		return "for a latch"
+	case driver.KindOnce:
+		return "for what is done once"
 	}
 	return ""
 }

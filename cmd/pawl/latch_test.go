@@ -30,7 +30,7 @@ func TestLatch(t *testing.T) {
 	if !strings.Contains(p.Err.String(), `latch "l": the time is up, after 1s`) {
 		t.Error(p.Err)
 	}
-	if p := b.Run("latch", "wait", "--count", "4", "l").Want(64); !strings.Contains(p.Err.String(), "it has count 3") {
+	if p := b.Run("latch", "wait", "--count", "4", "l").Want(64); !strings.Contains(p.Err.String(), "latch of size 3") {
 		t.Error(p.Err)
 	}
 	b.Run("barrier", "--parties", "2", "l").Want(64)
@@ -107,7 +107,7 @@ func TestBarrier(t *testing.T) {
 			}
 		}
 	}
-	if p := b.Run("barrier", "--parties=2", "b").Want(64); !strings.Contains(p.Err.String(), "it is for 3 parties") {
+	if p := b.Run("barrier", "--parties=2", "b").Want(64); !strings.Contains(p.Err.String(), "barrier of size 3") {
 		t.Error(p.Err)
 	}
 }

@@ -152,7 +152,7 @@ func TestSizesAreFound(t *testing.T) {
 	says(`{"name":"b","parties":3,"waiting":1}`+"\n", "barrier", "--show", "--json", "b")
 	says("", "barrier", "--reset", "b")
 	waits.Want(76)
-	if p := b.Run("latch", "show", "b").Want(64); !strings.Contains(p.Err.String(), "used for a barrier") {
+	if p := b.Run("latch", "show", "b").Want(64); !strings.Contains(p.Err.String(), "in use now for a barrier") {
 		t.Error(p.Err)
 	}
 }

@@ -120,7 +120,7 @@ func classify(err error) *failure {
 	var (
 		f       *failure
 		cannot  *child.Error
-		limit   *driver.LimitError
+		other   *driver.MismatchError
 		stopped *child.Interrupted
 	)
 	switch {
@@ -130,9 +130,9 @@ func classify(err error) *failure {
 		return &failure{status: stopped.Status(), err: err, signal: stopped.Signal}
 	case errors.As(err, &cannot):
 		return &failure{status: cannot.Status, err: err}
-	case errors.As(err, &limit):
-		return &failure{status: exitUsage, err: mixed(limit, false)}
-	case errors.Is(err, pawl.ErrInvalid), errors.Is(err, pawl.ErrMismatch):
+	case errors.As(err, &other):
+		return &failure{status: exitUsage, err: mixed(other, false)}
+	case errors.Is(err, pawl.ErrInvalid):
 		return &failure{status: exitUsage, err: err}
 	case errors.Is(err, pawl.ErrBroken):
 		return &failure{status: exitBroken, err: err}

@@ -15,7 +15,7 @@ import (
 // waiting ended, nil if Lock gave up by itself.
 func (s *session) gaveUp(cause, err error) error {
 	o := s.o
-	if limit := new(driver.LimitError); errors.As(err, &limit) {
+	if limit := new(driver.MismatchError); errors.As(err, &limit) {
 		return s.mixed(limit)
 	}
 	timedOut := errors.Is(cause, errTimeout)
@@ -62,7 +62,7 @@ func (s *session) gaveUp(cause, err error) error {
 }
 
 // mixed is mixed, knowing the limit that others give if it was changed.
-func (s *session) mixed(e *driver.LimitError) error {
+func (s *session) mixed(e *driver.MismatchError) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	if q, err := s.client.Inspect(ctx, s.o.name); err == nil && q.Declared != 0 && e.Units == 0 {

@@ -377,8 +377,8 @@ func (d *diff) claim(t *rapid.T, q *diffQueue, id string, ttl time.Duration) dri
 }
 
 func sameError(t *rapid.T, what string, err, want error) {
-	l, ok := errors.AsType[*driver.LimitError](err)
-	w, _ := want.(*driver.LimitError)
+	l, ok := errors.AsType[*driver.MismatchError](err)
+	w, _ := want.(*driver.MismatchError)
 	if ok && w != nil && l.Have == w.Have && l.Want == w.Want && l.Units == w.Units && l.HaveKind == w.HaveKind && l.WantKind == w.WantKind {
 		return
 	}

@@ -33,7 +33,7 @@ type act struct {
 }
 
 func told(v any, err error) (string, error) {
-	if limit, ok := errors.AsType[*driver.LimitError](err); ok {
+	if limit, ok := errors.AsType[*driver.MismatchError](err); ok {
 		return fmt.Sprintf("limit %d, not %d", limit.Have, limit.Want), nil
 	}
 	return fmt.Sprint(v), err

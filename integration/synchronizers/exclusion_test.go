@@ -20,7 +20,7 @@ func testRWMutex(g *group) {
 	_, err := c.RWMutex(g.name).TryLock(g.ctx)
 	g.want(err, pawl.ErrHeld)
 	_, err = c.Mutex(g.name).TryLock(g.ctx)
-	g.want(err, pawl.ErrLimit)
+	g.want(err, pawl.ErrMismatch)
 
 	writer := g.wait(c, g.name, 1, c.RWMutex(g.name).Lock)
 	_, err = a.With(pawl.Options{Label: "another claim"}).RWMutex(g.name).TryRLock(g.ctx)
@@ -151,8 +151,8 @@ func testSemaphore(g *group) {
 	_, err := sem(c).TryAcquire(g.ctx, 1)
 	g.want(err, pawl.ErrHeld)
 	_, err = c.Semaphore(g.name, 4).TryAcquire(g.ctx, 1)
-	g.want(err, pawl.ErrLimit)
-	if limit := new(driver.LimitError); !errors.As(err, &limit) || limit.Have != 3 || limit.Want != 4 {
+	g.want(err, pawl.ErrMismatch)
+	if limit := new(driver.MismatchError); !errors.As(err, &limit) || limit.Have != 3 || limit.Want != 4 {
 		g.Errorf("%v does not name both limits", err)
 	}
 	_, err = sem(c).Acquire(g.ctx, 4)
@@ -186,7 +186,7 @@ func testSetLimit(g *group) {
 		g.Fatalf("a smaller limit: %v, %v", first.Err(), one.Err())
 	}
 	_, err := sem(a).TryAcquire(g.ctx, 2)
-	g.want(err, pawl.ErrLimit)
+	g.want(err, pawl.ErrMismatch)
 	g.unlock(first)
 	_, err = sem(a).TryAcquire(g.ctx, 1)
 	g.want(err, pawl.ErrHeld)

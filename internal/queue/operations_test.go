@@ -50,7 +50,7 @@ func (m *machine) enter(t *rapid.T) {
 
 		st, err := o.Enter(&m.q, &c)
 		now := m.q.Find(c.ID)
-		var le *driver.LimitError
+		var le *driver.MismatchError
 		switch {
 		case old != nil && (old.Lingering || old.Mark != ""):
 			if st != driver.Gone || err != nil || *now != *old {
@@ -242,7 +242,7 @@ func (m *machine) setLimit(t *rapid.T) {
 			declared = old.Limit
 		}
 		err := o.SetLimit(&m.q, kind, was, limit)
-		var le *driver.LimitError
+		var le *driver.MismatchError
 		if old.InUse() && kind != old.Kind {
 			if !errors.As(err, &le) || le.HaveKind != old.Kind || le.WantKind != kind || !same(m.q, old) {
 				t.Fatalf("SetLimit of a %v of %+v: %v, %+v", kind, old, err, m.q)
@@ -286,7 +286,7 @@ func (m *machine) adopt(t *rapid.T) {
 		o.Session = "adopter"
 		st, err := o.Adopt(&m.q, &a)
 		now := m.q.Find(id)
-		var le *driver.LimitError
+		var le *driver.MismatchError
 		switch {
 		case was.InUse() && was.Kind != a.Kind:
 			if !errors.As(err, &le) || le.HaveKind != was.Kind || le.WantKind != a.Kind || !same(m.q, was) {

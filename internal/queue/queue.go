@@ -114,7 +114,7 @@ func (o *Op) Enter(q *Queue, c *driver.Claim) (driver.State, error) {
 	case err != nil:
 		return driver.Gone, err
 	case c.Units > q.Limit:
-		return driver.Gone, &driver.LimitError{Have: q.Limit, Want: c.Limit, Units: c.Units}
+		return driver.Gone, &driver.MismatchError{Have: q.Limit, Want: c.Limit, Units: c.Units}
 	}
 	new := Claim{
 		ID: c.ID, Session: o.Session, Owner: c.Owner, Units: c.Units, Overtake: c.Overtake,
@@ -133,14 +133,14 @@ func (o *Op) Enter(q *Queue, c *driver.Claim) (driver.State, error) {
 	return stateOf(mine), nil
 }
 
-// check returns a *driver.LimitError if the queue, which is in use, is not of
+// check returns a *driver.MismatchError if the queue, which is in use, is not of
 // that kind, or takes no claims with that limit.
 func (q *Queue) check(kind driver.Kind, limit int64) error {
 	switch {
 	case kind != q.Kind:
-		return &driver.LimitError{HaveKind: q.Kind, WantKind: kind, Have: q.Limit, Want: limit}
+		return &driver.MismatchError{HaveKind: q.Kind, WantKind: kind, Have: q.Limit, Want: limit}
 	case limit != q.Limit && limit != q.Declared:
-		return &driver.LimitError{Have: q.Limit, Want: limit}
+		return &driver.MismatchError{Have: q.Limit, Want: limit}
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (o *Op) Adopt(q *Queue, a *driver.Adoption) (driver.State, error) {
 	c := q.Find(a.ID)
 	switch {
 	case q.InUse() && a.Kind != q.Kind:
-		return driver.Gone, &driver.LimitError{HaveKind: q.Kind, WantKind: a.Kind, Have: q.Limit, Want: q.Limit}
+		return driver.Gone, &driver.MismatchError{HaveKind: q.Kind, WantKind: a.Kind, Have: q.Limit, Want: q.Limit}
 	case c == nil || c.Lingering || !c.Holding():
 		return driver.Gone, nil
 	case a.Units != c.Units:

@@ -235,13 +235,13 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-func TestLimitError(t *testing.T) {
+func TestMismatchError(t *testing.T) {
 	var q Queue
 	enter(t, &q, at(1), "a", 1, 3, 100, driver.Holding)
 	_, err := at(2).Enter(&q, &driver.Claim{ID: "b", Units: 1, Kind: driver.KindSemaphore, Limit: 4, TTL: Span(100)})
 	err = NameLimit(err, "x")
-	var le *driver.LimitError
-	if !errors.As(err, &le) || *le != (driver.LimitError{Name: "x", Have: 3, Want: 4}) {
+	var le *driver.MismatchError
+	if !errors.As(err, &le) || *le != (driver.MismatchError{Name: "x", Have: 3, Want: 4}) {
 		t.Errorf("error %+v", err)
 	}
 	enter(t, &q, at(200), "b", 1, 4, 100, driver.Holding) // a has run out

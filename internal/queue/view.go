@@ -115,9 +115,9 @@ func (q *Queue) State(r driver.Ref) driver.State {
 	return driver.Gone
 }
 
-// NameLimit fills the name into an Enter's *driver.LimitError.
+// NameLimit fills the name into an Enter's *driver.MismatchError.
 func NameLimit(err error, name string) error {
-	if l, ok := err.(*driver.LimitError); ok {
+	if l, ok := err.(*driver.MismatchError); ok {
 		l.Name = name
 	}
 	return err

@@ -24,14 +24,14 @@ func TestBegin(t *testing.T) {
 	}
 	reason, unusable := errors.New("no longer"), errors.New("unusable")
 	isError(t, begin(t.Context(), "", nil), driver.ErrInvalid)
-	if err := begin(t.Context(), "x", reason); err == nil || err.Error() != `test list "x": no longer` {
+	if err := begin(t.Context(), "x", reason); err == nil || err.Error() != `test latch "x": no longer` {
 		t.Error(err)
 	}
 	f.Usable = func() error { return unusable }
 	isError(t, begin(t.Context(), "x", reason), unusable)
 	over, cancel := context.WithCancelCause(t.Context())
 	cancel(reason)
-	if err := begin(over, "", nil); err != (interrupted{record.Interrupted{What: `test list ""`, Early: true}, reason}) {
+	if err := begin(over, "", nil); err != (interrupted{record.Interrupted{What: `test latch ""`, Early: true}, reason}) {
 		t.Errorf("the context has ended before: %v", err)
 	}
 	if n := f.faults.Calls.Load(); n != 0 {
@@ -55,7 +55,7 @@ func TestGivesUp(t *testing.T) {
 		ctx, c := begin(t, f.handle(0))
 		_, err := c.Change(ctx, add("a"))
 		isError(t, err, faultstore.ErrNetwork)
-		if err == nil || err.Error() != `test list "x": gave up after 5 attempts: connection reset` {
+		if err == nil || err.Error() != `test latch "x": gave up after 5 attempts: connection reset` {
 			t.Error(err)
 		}
 		if !slices.Equal(f.retries, []int{1, 2, 3, 4, 5}) {
@@ -160,7 +160,7 @@ func TestContextEnds(t *testing.T) {
 				began := time.Now()
 				err = tt.do(ctx, c)
 				got, ok := errors.AsType[interrupted](err)
-				if !ok || got.error != reason || got.What != `test list "x"` || got.Name != "x" || got.Early || time.Since(began) != time.Second/2 {
+				if !ok || got.error != reason || got.What != `test latch "x"` || got.Name != "x" || got.Early || time.Since(began) != time.Second/2 {
 					t.Errorf("after %v: %v", time.Since(began), err)
 				}
 				if !errors.Is(got.Engine, tt.engine) || tt.engine != nil && !strings.Contains(got.Engine.Error(), tt.engineHas) {
@@ -180,7 +180,7 @@ func TestClientClosed(t *testing.T) {
 			ctx, c := begin(t, f.handle(0))
 			time.AfterFunc(time.Second/2, f.close)
 			_, err := c.Await(ctx, record.Snapshot[list]{}, time.Hour)
-			if !errors.Is(err, driver.ErrClosed) || err.Error() != `test list "x": client or store is closed` {
+			if !errors.Is(err, driver.ErrClosed) || err.Error() != `test latch "x": client or store is closed` {
 				t.Error(err)
 			}
 		}

@@ -17,10 +17,6 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// ErrMismatch is returned when the record of a name is of another kind, or
-// cannot be read.
-var ErrMismatch = errors.New("the name is in use otherwise")
-
 // Poll bounds how long to wait for a change before the record is read anyway: the
 // message may be lost, or the engine be away without its client saying so.
 const Poll = 5 * time.Second
@@ -59,7 +55,7 @@ type Interrupted struct {
 // is in use.
 type Handle[T any] struct {
 	Client *Client
-	Kind   string // what the name is used for
+	Kind   driver.Kind // what the name is used for
 	Name   string
 	// Expiry of the record, from each change of it; 0 for none. If somebody else
 	// has given the record a longer one, it keeps that; if the engine cannot expire
@@ -127,7 +123,7 @@ func (h *Handle[T]) load(ctx context.Context) (Snapshot[T], error) {
 func (h *Handle[T]) swap(ctx context.Context, now Snapshot[T], next *T) (Snapshot[T], error) {
 	r := driver.Record{Name: h.Name, Version: now.Version}
 	if next != nil {
-		value, err := json.Marshal(envelope[T]{h.Kind, format, next})
+		value, err := json.Marshal(envelope[T]{h.Kind.String(), format, next})
 		if err != nil {
 			return now, driver.Permanent(err)
 		}
@@ -160,23 +156,31 @@ func (h *Handle[T]) decode(r driver.Record) (Snapshot[T], error) {
 		return Snapshot[T]{}, nil
 	}
 	var e envelope[T]
-	if json.Unmarshal(r.Value, &e) == nil && e.Kind == h.Kind && e.Format <= format && e.Data != nil {
+	if json.Unmarshal(r.Value, &e) == nil && e.Kind == h.Kind.String() && e.Format <= format && e.Data != nil {
 		return h.snapshot(e.Data, r.Version, r.TTL), nil
 	}
-	return Snapshot[T]{}, driver.Permanent(h.mismatch(r.Value))
+	return Snapshot[T]{}, h.mismatch(r.Value)
 }
 
 // mismatch returns what is wrong with a value.
 func (h *Handle[T]) mismatch(value []byte) error {
 	var e envelope[json.RawMessage]
-	err := json.Unmarshal(value, &e)
-	switch {
+	m := &driver.MismatchError{Name: h.Name}
+	switch err := json.Unmarshal(value, &e); {
 	case err != nil || e.Kind == "" || e.Data == nil:
-		return fmt.Errorf("%w: its record is not one of pawl's", ErrMismatch)
-	case e.Kind != h.Kind:
-		return fmt.Errorf("%w: it is used for a %s", ErrMismatch, e.Kind)
+		m.Reason = "its record is not one of pawl's"
+	case e.Kind != h.Kind.String():
+		for _, k := range []driver.Kind{driver.KindElection, driver.KindLatch, driver.KindBarrier, driver.KindOnce} {
+			if k.String() == e.Kind {
+				m.HaveKind, m.WantKind = k, h.Kind
+				return m
+			}
+		}
+		m.Reason = fmt.Sprintf("its record is of kind %q, which this pawl does not know", e.Kind)
 	case e.Format > format:
-		return fmt.Errorf("%w: its record has format %d, written by a newer pawl; this one knows up to %d", ErrMismatch, e.Format, format)
+		m.Reason = fmt.Sprintf("its record has format %d, written by a newer pawl; this one knows up to %d", e.Format, format)
+	default:
+		m.Reason = fmt.Sprintf("its record is damaged: %v", json.Unmarshal(*e.Data, new(T)))
 	}
-	return fmt.Errorf("%w: its record is damaged: %w", ErrMismatch, json.Unmarshal(*e.Data, new(T)))
+	return m
 }

@@ -66,7 +66,7 @@ func newFixture(t *testing.T) *fixture {
 }
 
 func (f *fixture) handle(expiry time.Duration) *record.Handle[list] {
-	return &record.Handle[list]{Client: f.Client, Kind: "list", Name: "x", Expiry: expiry}
+	return &record.Handle[list]{Client: f.Client, Kind: driver.KindLatch, Name: "x", Expiry: expiry}
 }
 
 func begin(t *testing.T, h *record.Handle[list]) (context.Context, *record.Call[list]) {
@@ -144,7 +144,7 @@ func TestChange(t *testing.T) {
 	}
 	ctx, c := begin(t, h)
 	reason := errors.New("reason")
-	if _, err := c.Change(ctx, func(record.Snapshot[list]) (*list, error) { return nil, reason }); !errors.Is(err, reason) || err.Error() != `test list "x": reason` {
+	if _, err := c.Change(ctx, func(record.Snapshot[list]) (*list, error) { return nil, reason }); !errors.Is(err, reason) || err.Error() != `test latch "x": reason` {
 		t.Errorf("an error of the change became %v", err)
 	}
 	names(t, h, "a", "b")
@@ -163,7 +163,7 @@ func TestConflict(t *testing.T) {
 		other.Store = f.store
 		for i, name := range []string{"other 1", "other 2", "other 3"} {
 			f.faults.Swaps(1, func() error {
-				mustAdd(t, &record.Handle[list]{Client: &other, Kind: "list", Name: "x"}, name)
+				mustAdd(t, &record.Handle[list]{Client: &other, Kind: driver.KindLatch, Name: "x"}, name)
 				return nil
 			}, nil)
 			mustAdd(t, f.handle(0), fmt.Sprint("own ", i+1))
@@ -236,7 +236,7 @@ func TestLostReplyAndConflict(t *testing.T) {
 		other := *f.Client
 		other.Store = f.store
 		f.faults.Swaps(1, nil, func() error {
-			mustAdd(t, &record.Handle[list]{Client: &other, Kind: "list", Name: "x"}, "c")
+			mustAdd(t, &record.Handle[list]{Client: &other, Kind: driver.KindLatch, Name: "x"}, "c")
 			return faultstore.ErrNetwork
 		})
 		mustAdd(t, f.handle(0), "b")
@@ -246,11 +246,12 @@ func TestLostReplyAndConflict(t *testing.T) {
 
 func TestMismatch(t *testing.T) {
 	for value, text := range map[string]string{
-		"no JSON":                               "its record is not one of pawl's",
-		`{}`:                                    "its record is not one of pawl's",
-		`{"kind":"other","format":1,"data":{}}`: "it is used for a other",
-		`{"kind":"list","format":2,"data":{}}`:  "its record has format 2, written by a newer pawl; this one knows up to 1",
-		`{"kind":"list","format":1,"data":[]}`:  "its record is damaged: json: cannot unmarshal array",
+		"no JSON":                               `"x" cannot be used: its record is not one of pawl's`,
+		`{}`:                                    `"x" cannot be used: its record is not one of pawl's`,
+		`{"kind":"other","format":1,"data":{}}`: `"x" cannot be used: its record is of kind "other", which this pawl does not know`,
+		`{"kind":"election","format":2,"data":{}}`: `"x" is in use as election, asked for as latch: use one kind per name`,
+		`{"kind":"latch","format":2,"data":{}}`:    `"x" cannot be used: its record has format 2, written by a newer pawl; this one knows up to 1`,
+		`{"kind":"latch","format":1,"data":[]}`:    `"x" cannot be used: its record is damaged: json: cannot unmarshal array`,
 	} {
 		f := newFixture(t)
 		r, err := f.store.CompareAndSwap(t.Context(), driver.Record{Name: "x", Value: []byte(value)})
@@ -259,8 +260,8 @@ func TestMismatch(t *testing.T) {
 		}
 		check := func(_ record.Snapshot[list], err error) {
 			t.Helper()
-			isError(t, err, record.ErrMismatch)
-			if !strings.HasPrefix(err.Error(), `test list "x": the name is in use otherwise: `+text) {
+			m, ok := errors.AsType[*driver.MismatchError](err)
+			if !ok || m.Name != "x" || !errors.Is(err, driver.ErrMismatch) || !strings.HasPrefix(err.Error(), `test latch "x": `+text) {
 				t.Errorf("%s: %v", value, err)
 			}
 		}

@@ -177,7 +177,7 @@ func TestAwait(t *testing.T) {
 		f.faults.Set(func() { f.faults.Err = faultstore.ErrNetwork })
 		time.AfterFunc(5*time.Second/2, func() { f.faults.Set(func() { f.faults.Err = nil }) })
 		go func() {
-			_, _ = (&record.Handle[list]{Client: &record.Client{Store: f.store, TTL: time.Minute}, Kind: "list", Name: "x"}).Call("add to").Change(t.Context(), add("d"))
+			_, _ = (&record.Handle[list]{Client: &record.Client{Store: f.store, TTL: time.Minute}, Kind: driver.KindLatch, Name: "x"}).Call("add to").Change(t.Context(), add("d"))
 		}()
 		ctx, c := begin(t, h)
 		now, err := c.Await(ctx, first, 5*time.Second)

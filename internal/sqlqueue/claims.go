@@ -125,7 +125,7 @@ func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, er
 		}
 		return st, err
 	})
-	if _, ok := err.(*driver.LimitError); ok {
+	if _, ok := err.(*driver.MismatchError); ok {
 		return driver.Status{}, err
 	}
 	if err != nil {
@@ -271,7 +271,7 @@ func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was
 			return true, queue.NameLimit(o.SetLimit(q, kind, was, limit), name)
 		})
 	})
-	if _, ok := err.(*driver.LimitError); ok {
+	if _, ok := err.(*driver.MismatchError); ok {
 		return err
 	}
 	if err != nil {

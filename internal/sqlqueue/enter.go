@@ -38,7 +38,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		if !c.Try {
 			s.own.forget(&driver.Ref{ID: c.ID})
 		}
-		if _, ok := err.(*driver.LimitError); ok {
+		if _, ok := err.(*driver.MismatchError); ok {
 			return driver.Status{}, err
 		}
 		return driver.Status{}, s.failed("enter", c.Name, err)

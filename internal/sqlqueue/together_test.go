@@ -260,7 +260,7 @@ func TestCrowdGoesTogether(t *testing.T) {
 	}
 	wg.Go(func() {
 		_, err := s.Enter(ctx, permit("n", "the-other", 2))
-		if _, ok := errors.AsType[*driver.LimitError](err); !ok {
+		if _, ok := errors.AsType[*driver.MismatchError](err); !ok {
 			t.Errorf("with another limit: %v", err)
 		}
 	})

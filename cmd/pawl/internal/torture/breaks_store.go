@@ -101,7 +101,7 @@ type kindStore struct{ wrapped }
 
 func (s *kindStore) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Status, error) {
 	sts, err := s.wrapped.EnterAll(ctx, cs)
-	if errors.Is(err, driver.ErrLimit) {
+	if errors.Is(err, driver.ErrMismatch) {
 		return nil, driver.ErrUnsupported // by Enter then
 	}
 	return sts, err
@@ -110,7 +110,7 @@ func (s *kindStore) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.S
 func (s *kindStore) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
 	for range 5 {
 		st, err := s.Store.Enter(ctx, c)
-		other, ok := errors.AsType[*driver.LimitError](err)
+		other, ok := errors.AsType[*driver.MismatchError](err)
 		if !ok || other.Units > 0 {
 			return st, err
 		}

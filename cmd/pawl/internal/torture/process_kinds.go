@@ -131,7 +131,7 @@ func (w *worker) changeLimit(name string, declared, limit int64) {
 	err := w.client.Semaphore(name, declared).SetLimit(context.Background(), limit)
 	end()
 	e.End, e.Err = w.rec.Now(), brief(err)
-	if errors.Is(err, pawl.ErrLimit) {
+	if errors.Is(err, pawl.ErrMismatch) {
 		e.Note = "limit"
 	}
 	w.rec.Record(e)

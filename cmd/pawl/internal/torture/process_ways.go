@@ -67,7 +67,7 @@ func (w *worker) failed(ctx context.Context, op Event, err error) {
 	case errors.Is(err, pawl.ErrHeld):
 		e.Note = "held"
 		known = op.Way == "try" || op.Way == "adopt"
-	case errors.Is(err, pawl.ErrLimit):
+	case errors.Is(err, pawl.ErrMismatch):
 		e.Note = "limit"
 		known = op.Kind == "semaphore" || op.Way == "adopt" || op.Note != ""
 	case errors.Is(err, pawl.ErrInvalid), errors.Is(err, pawl.ErrDeadlock), errors.Is(err, pawl.ErrClosed):

@@ -19,6 +19,11 @@ var randomTests = []test{
 // Random calls return what the rules in package queue return: the states, the
 // places, who holds and who waits. Tokens and times aside, but tokens rise.
 func randomLikeModel(e *env) {
+	if !e.lacks(Listen) {
+		for _, s := range []driver.Store{e.a, e.b} { // the model passes nobody over
+			soon(e, e.listen(s), "those who wait can be told of their grants")
+		}
+	}
 	for range 12 {
 		seed := rand.Uint64()
 		m := &model{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/engine"
 	"github.com/pawl-go/pawl/internal/record"
 )
 
@@ -93,7 +94,7 @@ func (b *Barrier) Wait(ctx context.Context) (index int, err error) {
 	// Invariant: the claim lives until this party is not counted any longer, or
 	// its generation is over. A party that is counted and has no claim is dead.
 	defer lease.Unlock(ctx)
-	p := &party{b: b, call: call, lease: lease, claim: lease.t.cl.id}
+	p := &party{b: b, call: call, lease: lease, claim: lease.grant.ID()}
 	if err := p.wait(lease.Context(ctx)); err != nil {
 		return 0, err
 	}
@@ -107,10 +108,9 @@ func (b *Barrier) enter(ctx context.Context) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	key.noRenewal = false
+	key.NoRenewal = false
 	// It is a sign of life and no lock: observers are not told.
-	opts := Options{TTL: c.opts.TTL, Backoff: c.opts.Backoff, Label: c.opts.Label}
-	return c.core.takeAlone(ctx, key, &opts, false)
+	return c.acquire(ctx, key.Alone(), &engine.Terms{Backoff: c.opts.Backoff}, false)
 }
 
 // Waiting returns how many parties wait now. ErrBroken: the barrier is broken;

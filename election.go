@@ -70,10 +70,12 @@ func (el *Election) Campaign(ctx context.Context, value []byte) (*Leadership, er
 	}
 	defer call.End()
 	c := el.client
-	if t := held(ctx, c.core, driver.KindElection, el.record.Name); t != nil {
-		if _, err := t.reenter(1, false); err != nil {
-			return nil, call.Wrap(err)
-		}
+	key, err := c.key(ctx, driver.KindElection, el.record.Name, 1, 1)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.core.Holds(ctx, key); err != nil {
+		return nil, call.Wrap(err)
 	}
 	// Better now than after long waiting: whether the name can be used at all.
 	if _, err := call.Load(ctx); err != nil {
@@ -105,7 +107,7 @@ func (el *Election) elect(ctx context.Context) (*Leadership, error) {
 	if err != nil {
 		return nil, err
 	}
-	lease, err := c.core.takeAlone(ctx, key, &c.opts, false)
+	lease, err := c.acquire(ctx, key.Alone(), c.terms, false)
 	if err != nil {
 		return nil, err
 	}

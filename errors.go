@@ -8,19 +8,20 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/engine"
 )
 
 var (
 	// ErrHeld: somebody else holds the lock, and the call was not to wait.
 	// The error is a *[HeldError], which says who.
-	ErrHeld = errors.New("held by somebody else")
+	ErrHeld = engine.ErrHeld
 
 	// ErrLost: the lease ended before it was released. Others may have held
 	// the lock since: stop, and roll back or compensate what is not fenced.
-	ErrLost = errors.New("lease lost")
+	ErrLost = engine.ErrLost
 
 	// ErrReleased: the lease was released before.
-	ErrReleased = errors.New("lease already released")
+	ErrReleased = engine.ErrReleased
 
 	// ErrDone: it was done within the period, by an earlier [Once.Do].
 	ErrDone = errors.New("already done")
@@ -34,7 +35,7 @@ var (
 
 	// ErrDeadlock: the context belongs to a lease of the same lock, which
 	// would wait for itself. Use that lease, or [Options].Reentrant.
-	ErrDeadlock = errors.New("this context holds the lock already")
+	ErrDeadlock = engine.ErrDeadlock
 
 	// ErrUnsupported: the engine cannot do this; see its column in
 	// docs/GUARANTEES.md.
@@ -84,15 +85,15 @@ func (e *HeldError) Error() string {
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// blockerOf is the holder that err names, or nil.
-func blockerOf(err error) *driver.Entry {
-	if h, ok := errors.AsType[*HeldError](err); ok {
-		return h.Holder
+// public makes of an error of the engine the one that users see.
+func public(err error) error {
+	switch e := err.(type) {
+	case *engine.HeldError:
+		return &HeldError{e.Name, e.Holder}
+	case *engine.WaitError:
+		return &WaitError{Name: e.Name, Cause: e.Cause, Engine: e.Engine, Holder: e.Holder, ctx: e.Context}
 	}
-	if w, ok := errors.AsType[*WaitError](err); ok {
-		return w.Holder
-	}
-	return nil
+	return err
 }
 
 // holds says who holds, and for how long.

@@ -36,7 +36,7 @@ func (l *Leadership) Proclaim(ctx context.Context, value []byte) error {
 // say writes the value into the record. The lease keeps a context until ctx ends.
 func (l *Leadership) say(ctx context.Context, call *record.Call[electionState], value []byte) error {
 	ctx = l.Lease.Context(ctx)
-	err := l.writer.Write(ctx, call, &electionState{Token: l.Token(), Claim: l.Lease.t.cl.id, Value: bytes.Clone(value)})
+	err := l.writer.Write(ctx, call, &electionState{Token: l.Token(), Claim: l.Lease.grant.ID(), Value: bytes.Clone(value)})
 	if lost := l.Lease.Err(); err != nil && ctx.Err() != nil && lost != nil {
 		return call.Wrap(lost)
 	}
@@ -76,7 +76,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	defer cancel()
 	call := l.election.record.Call("resign from")
 	_, _ = call.Change(ctx, func(now record.Snapshot[electionState]) (*electionState, error) {
-		if now.Value == nil || now.Value.Claim != l.Lease.t.cl.id {
+		if now.Value == nil || now.Value.Claim != l.Lease.grant.ID() {
 			return now.Value, nil
 		}
 		return nil, nil

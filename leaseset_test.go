@@ -18,7 +18,7 @@ func TestLockAllHoldTimes(t *testing.T) {
 		c := newClient(t, store, &pawl.Options{MaxHold: time.Minute, MinHold: 30 * time.Second})
 		other := newClient(t, store, nil)
 		b := lock(t, other.Mutex("b"))
-		done := make(chan *pawl.LeaseSet)
+		done := make(chan *pawl.Lease)
 		go func() { done <- lockAll(t, c, "a", "b") }()
 		time.Sleep(time.Hour)
 		unlock(t, b)
@@ -54,7 +54,7 @@ func TestLockAllNoRenewal(t *testing.T) {
 	onBoth(t, func(t *testing.T, store driver.Store) {
 		c, other := newClient(t, store, &pawl.Options{NoRenewal: true, TTL: 10 * time.Second}), newClient(t, store, nil)
 		b := lock(t, other.Mutex("b"))
-		done := make(chan *pawl.LeaseSet)
+		done := make(chan *pawl.Lease)
 		go func() { done <- lockAll(t, c, "a", "b", "c") }()
 		time.Sleep(time.Hour + 3*time.Second)
 		if q, err := store.Inspect(t.Context(), "a"); err != nil || len(q.Claims) != 1 || q.Claims[0].Held < time.Hour {
@@ -111,8 +111,8 @@ func TestLockAllInItsContext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again.Token() != s.Token("b") {
-			t.Errorf("token %d in the set, %d again", s.Token("b"), again.Token())
+		if again.Token() != s.TokenOf("b") {
+			t.Errorf("token %d in the set, %d again", s.TokenOf("b"), again.Token())
 		}
 		if err := s.Unlock(t.Context()); err != nil {
 			t.Error(err)
@@ -132,7 +132,7 @@ func TestLockAllErrors(t *testing.T) {
 			many[i] = fmt.Sprint(i)
 		}
 		for what, names := range map[string][]string{"none": nil, "empty": {"a", ""}, "brace": {"{", "a"}, "many": many} {
-			for _, f := range []func(context.Context, ...string) (*pawl.LeaseSet, error){c.LockAll, c.TryLockAll} {
+			for _, f := range []func(context.Context, ...string) (*pawl.Lease, error){c.LockAll, c.TryLockAll} {
 				if _, err := f(t.Context(), names...); !errors.Is(err, pawl.ErrInvalid) {
 					t.Errorf("%s: %v", what, err)
 				}
@@ -150,7 +150,7 @@ func TestLockAllErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, names := range [][]string{{"a", "pool", "z"}, {"pool"}} {
-			for _, f := range []func(context.Context, ...string) (*pawl.LeaseSet, error){c.LockAll, c.TryLockAll} {
+			for _, f := range []func(context.Context, ...string) (*pawl.Lease, error){c.LockAll, c.TryLockAll} {
 				_, err = f(t.Context(), names...)
 				want(t, err, pawl.ErrMismatch)
 			}

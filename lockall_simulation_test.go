@@ -93,7 +93,7 @@ func useSet(ctx context.Context, w *simtest.Witness, c *pawl.Client, r *rand.Ran
 		return false
 	}
 	for _, name := range s.Names() {
-		w.Holds(s, name, s.Token(name))
+		w.Holds(s, name, s.TokenOf(name))
 	}
 	d := time.Duration(r.Int64N(int64(2 * time.Second)))
 	if r.IntN(20) == 0 {

@@ -36,7 +36,7 @@ func onBoth(t *testing.T, f func(t *testing.T, s driver.Store)) {
 	}
 }
 
-func lockAll(t *testing.T, c *pawl.Client, names ...string) *pawl.LeaseSet {
+func lockAll(t *testing.T, c *pawl.Client, names ...string) *pawl.Lease {
 	t.Helper()
 	s, err := c.LockAll(t.Context(), names...)
 	if err != nil {
@@ -66,7 +66,7 @@ func TestLockAll(t *testing.T) {
 			t.Errorf("the names are %q", got)
 		}
 		isHeld(t, other, "a b c", true)
-		if s.Token("d") != 0 || s.Token("") != 0 {
+		if s.TokenOf("d") != 0 || s.TokenOf("") != 0 {
 			t.Error("a name that is not held has a token")
 		}
 		ctx := s.Context(t.Context())
@@ -105,8 +105,8 @@ func TestLockAll(t *testing.T) {
 		isHeld(t, other, "a b c", false)
 		again := lockAll(t, other, "c", "a")
 		for _, name := range again.Names() {
-			if again.Token(name) <= s.Token(name) {
-				t.Errorf("%s: token %d after %d", name, again.Token(name), s.Token(name))
+			if again.TokenOf(name) <= s.TokenOf(name) {
+				t.Errorf("%s: token %d after %d", name, again.TokenOf(name), s.TokenOf(name))
 			}
 		}
 		if err := again.Unlock(t.Context()); err != nil {
@@ -171,7 +171,7 @@ func TestLockAllWaits(t *testing.T) {
 	onBoth(t, func(t *testing.T, store driver.Store) {
 		c, other := newClient(t, store, nil), newClient(t, store, nil)
 		b, d := lock(t, other.Mutex("b")), lock(t, other.Mutex("d"))
-		var s *pawl.LeaseSet
+		var s *pawl.Lease
 		go func() { s = lockAll(t, c, "a", "b", "c", "d", "e") }()
 		synctest.Wait()
 		isHeld(t, other, "a", true)
@@ -392,7 +392,7 @@ func TestLockAllPartLost(t *testing.T) {
 	onBoth(t, func(t *testing.T, store driver.Store) {
 		c, other := newClient(t, store, nil), newClient(t, store, nil)
 		b := lock(t, other.Mutex("b"))
-		done := make(chan *pawl.LeaseSet)
+		done := make(chan *pawl.Lease)
 		go func() { done <- lockAll(t, c, "a", "b") }()
 		synctest.Wait()
 		if _, err := other.Release(t.Context(), "a"); err != nil {

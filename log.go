@@ -3,29 +3,20 @@ package pawl
 import "log/slog"
 
 // LogValue is the lease for package log/slog: its name, token, claim and deadline,
-// and why it is over.
+// and why it is over. Of several locks it has the names.
 func (l *Lease) LogValue() slog.Value {
-	attrs := []slog.Attr{
-		slog.String("name", l.Name()),
-		slog.Int64("token", l.Token()),
-		slog.String("claim", l.t.cl.id),
-		slog.Time("deadline", l.Deadline()),
+	attrs := []slog.Attr{slog.Time("deadline", l.Deadline())}
+	if names := l.Names(); len(names) > 1 {
+		attrs = append([]slog.Attr{slog.Any("names", names)}, attrs...)
+	} else {
+		attrs = append([]slog.Attr{slog.String("name", l.Name()), slog.Int64("token", l.Token()), slog.String("claim", l.grant.ID())}, attrs...)
 	}
 	return slog.GroupValue(withErr(attrs, l.Err())...)
 }
 
-// LogValue is the set for package log/slog: its names, its deadline, and why it is
-// over.
-func (s *LeaseSet) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.Any("names", s.Names()), slog.Time("deadline", s.Deadline())}
-	return slog.GroupValue(withErr(attrs, s.Err())...)
-}
-
 // LogValue is the client for package log/slog: as others see it, and its TTL.
 func (c *Client) LogValue() slog.Value {
-	owner := c.core.owner
-	owner.Label = c.opts.Label
-	return slog.GroupValue(withErr([]slog.Attr{slog.Any("owner", owner), slog.Duration("ttl", c.opts.TTL)}, c.err)...)
+	return slog.GroupValue(withErr([]slog.Attr{slog.Any("owner", c.owner()), slog.Duration("ttl", c.opts.TTL)}, c.err)...)
 }
 
 // LogValue is the event for package log/slog: what there is to say about it.

@@ -2,10 +2,6 @@ package pawl
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/pawl-go/pawl/driver"
 )
@@ -54,19 +50,6 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error
 	return lease.do(ctx, f)
 }
 
-// do runs f with the context of the lease, and unlocks.
-func (l *Lease) do(ctx context.Context, f func(ctx context.Context) error) (err error) {
-	defer func() {
-		switch e := l.Unlock(ctx); {
-		case err == nil:
-			err = e
-		case errors.Is(e, ErrLost) && !errors.Is(err, ErrLost):
-			err = fmt.Errorf("%w, and it was not protected to its end: %w", err, e)
-		}
-	}()
-	return f(l.Context(ctx))
-}
-
 // Adopt takes over a lease from another process, or another client, by its
 // [Lease.Claim], and renews it from now on. It gets a new token. The other one
 // should have given it up with [Lease.HandOver]; if not, it loses it (ErrLost), and
@@ -86,89 +69,10 @@ func (m *Mutex) Adopt(ctx context.Context, claim string) (*Lease, error) {
 	return m.client.adopt(ctx, key, claim)
 }
 
-func (c *Client) adopt(ctx context.Context, key cohortKey, claim string) (*Lease, error) {
-	id, tok, _ := strings.Cut(claim, ".")
-	token, err := strconv.ParseInt(tok, 10, 64)
-	if err != nil || driver.CheckID(id) != nil {
-		return nil, notAdoptable(key.name, claim)
-	}
-	key.own = id
-	return c.core.acquire(key, &c.opts, func(co *cohort) (*tenure, error) {
-		return co.adopt(ctx, token, &c.opts)
-	})
-}
-
-func notAdoptable(name, claim string) error {
-	return fmt.Errorf("adopt %q: %w claim %q: it is no Lease.Claim of such a lock", name, ErrInvalid, claim)
-}
-
 func (m *Mutex) lock(ctx context.Context, try bool) (*Lease, error) {
 	key, err := m.client.key(ctx, driver.KindMutex, m.name, 1, 1)
 	if err != nil {
 		return nil, err
 	}
 	return m.client.lock(ctx, key, try)
-}
-
-// lock re-enters the lock of that key, if ctx belongs to a lease of it, or
-// acquires it.
-func (c *Client) lock(ctx context.Context, key cohortKey, try bool) (*Lease, error) {
-	if t := held(ctx, c.core, key.kind, key.name); t != nil {
-		switch lease, err := t.reenter(key.units, c.opts.Reentrant); {
-		case lease != nil:
-			return lease, nil
-		case err != nil && !try:
-			return nil, fmt.Errorf("lock %q: %w", key.name, err)
-		}
-	}
-	return c.core.take(ctx, key, &c.opts, try)
-}
-
-// key checks everything that can be checked before any I/O.
-func (c *Client) key(ctx context.Context, kind driver.Kind, name string, units, limit int64) (k cohortKey, err error) {
-	if err = ctx.Err(); err != nil {
-		return k, &WaitError{Name: name, Cause: context.Cause(ctx), ctx: err, early: true}
-	}
-	if err = driver.CheckName(name); err != nil {
-		return k, err
-	}
-	if err = driver.CheckLimit(limit); err != nil {
-		return k, fmt.Errorf("lock %q: %w", name, err)
-	}
-	if units < 1 || units > limit {
-		return k, fmt.Errorf("lock %q: %w units %d: allowed are 1 to the limit, %d", name, ErrInvalid, units, limit)
-	}
-	if err = c.err; err != nil {
-		return k, fmt.Errorf("lock %q: %w", name, err)
-	}
-	o := &c.opts
-	return cohortKey{name: name, kind: kind, units: units, limit: limit, ttl: o.TTL, noRenewal: o.NoRenewal, overtake: o.Overtake, label: o.Label}, nil
-}
-
-// take makes a lease of the next turn that the key's cohort has.
-func (c *core) take(ctx context.Context, key cohortKey, opts *Options, try bool) (*Lease, error) {
-	return c.acquire(key, opts, func(co *cohort) (*tenure, error) {
-		return co.acquire(ctx, opts, try)
-	})
-}
-
-// takeAlone is take with a claim that is not shared in this process.
-func (c *core) takeAlone(ctx context.Context, key cohortKey, opts *Options, try bool) (*Lease, error) {
-	key.own = driver.NewID()
-	return c.take(ctx, key, opts, try)
-}
-
-// acquire makes a lease of what get returns for the key's cohort.
-func (c *core) acquire(key cohortKey, opts *Options, get func(*cohort) (*tenure, error)) (*Lease, error) {
-	c.start()
-	co, err := c.cohort(key)
-	if err != nil {
-		return nil, err
-	}
-	t, err := get(co)
-	if err != nil {
-		c.release(co)
-		return nil, err
-	}
-	return &Lease{t: t}, nil
 }

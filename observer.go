@@ -2,10 +2,10 @@ package pawl
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/engine"
 )
 
 // Observer is told what happens to the locks of a client: one event at a time,
@@ -68,47 +68,26 @@ type Event struct {
 	By      driver.Owner   // Removed: this client
 }
 
-// observed is the events that observers have not been told yet.
-type observed struct {
-	eventMu sync.Mutex
-	events  []func()
-	telling bool // a goroutine is at it
-}
-
-// tell has the observer told. It may be called with any lock held but core's
-// and the keeper's.
-func (c *core) tell(o *Options, e Event) {
-	if o.Observer != nil {
-		c.note(o.Observer, e)
+// tell has the observer told.
+func (c *Client) tell(e Event) {
+	if observer := c.opts.Observer; observer != nil {
+		c.core.Tell(func() { observer(e) })
 	}
 }
 
-// note is apart from tell, which costs nothing so where nobody observes: the
-// event moves to the heap.
-func (c *core) note(observer Observer, e Event) {
-	if e.Context == nil {
-		e.Context = context.Background()
-	}
-	c.eventMu.Lock()
-	defer c.eventMu.Unlock()
-	c.events = append(c.events, func() { observer(e) })
-	if !c.telling {
-		c.telling = c.spawn(c.tellAll)
+// event is the engine's event for observers.
+func event(e engine.Event) Event {
+	return Event{
+		Kind: kinds[e.Kind], Context: e.Context, Name: e.Name, Claim: e.Claim, Token: e.Token, Waited: e.Waited, Held: e.Held,
+		Ahead: e.Ahead, Local: e.Local, Blocker: e.Blocker, Attempt: e.Attempt, Err: public(e.Err),
 	}
 }
 
-func (c *core) tellAll() {
-	for {
-		c.eventMu.Lock()
-		events := c.events
-		c.events = nil
-		c.telling = len(events) > 0
-		c.eventMu.Unlock()
-		if len(events) == 0 {
-			return
-		}
-		for _, tell := range events {
-			tell()
-		}
-	}
+var kinds = [...]EventKind{
+	engine.EventWaiting:  Waiting,
+	engine.EventAcquired: Acquired,
+	engine.EventReleased: Released,
+	engine.EventLost:     Lost,
+	engine.EventRetrying: Retrying,
+	engine.EventGaveUp:   GaveUp,
 }

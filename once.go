@@ -113,7 +113,7 @@ func (o *Once) do(ctx context.Context, f func(ctx context.Context) error, try bo
 	opts := o.client.opts
 	opts.Reentrant = false // a run within a run of the same key would be a second one
 	opts.MinHold = 0       // others would wait that long to hear that it was done, or has failed
-	m := &Mutex{&Client{o.client.core, opts, nil}, o.key}
+	m := &Mutex{&Client{o.client.core, opts, opts.terms(), nil}, o.key}
 	for again := true; again; {
 		now, err := c.look(ctx)
 		if err != nil {
@@ -195,9 +195,7 @@ func (c *onceCall) run(ctx context.Context, now onceSnapshot, lease *Lease, f fu
 // Invariant: f does not run before this is on record, so whoever ran it earlier
 // can no longer put its success there: that takes the version of its own start.
 func (c *onceCall) start(ctx context.Context, now onceSnapshot, lease *Lease) (onceSnapshot, error) {
-	by := c.client.core.owner
-	by.Label = c.client.opts.Label
-	run := onceRun{Claim: lease.t.claim(), By: by}
+	run := onceRun{Claim: fmt.Sprintf("%s.%d", lease.grant.ID(), lease.Token()), By: c.client.owner()}
 	now, err := c.ChangeFrom(ctx, now, func(now onceSnapshot) (*onceRun, error) {
 		if now.Value.is(run) { // the reply was lost
 			return now.Value, nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/engine"
 )
 
 // DefaultTTL is the time to live of a claim unless Options say otherwise.
@@ -88,6 +89,15 @@ func (o Options) merge(base Options) Options {
 		o.Observer = base.Observer
 	}
 	return o
+}
+
+// terms is what each call has of the options.
+func (o *Options) terms() *engine.Terms {
+	t := &engine.Terms{MaxHold: o.MaxHold, MinHold: o.MinHold, Backoff: o.Backoff}
+	if observer := o.Observer; observer != nil {
+		t.Observe = func(e engine.Event) { observer(event(e)) }
+	}
+	return t
 }
 
 func either[T comparable](a, b T) T {

@@ -228,8 +228,7 @@ func (p *party) leave(ctx context.Context, err error) error {
 	if !p.tried {
 		return err // it was never counted
 	}
-	owner := p.b.client.core.owner
-	owner.Label = p.b.client.opts.Label
+	owner := p.b.client.owner()
 	cause := context.Cause(ctx)
 	if cause == nil {
 		cause = err

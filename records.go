@@ -14,11 +14,11 @@ func (c *Client) records() *record.Client {
 		TTL:     c.opts.TTL,
 		Backoff: c.opts.Backoff,
 		Retrying: func(ctx context.Context, name string, failures int, err error) {
-			c.core.tell(&c.opts, Event{Kind: Retrying, Context: ctx, Name: name, Attempt: failures, Err: err})
+			c.tell(Event{Kind: Retrying, Context: ctx, Name: name, Attempt: failures, Err: err})
 		},
 		Usable: c.open,
-		Closed: c.core.ctx,
-		Go:     c.core.spawn,
+		Closed: c.core.Context(),
+		Go:     c.core.Go,
 		Ended: func(ctx context.Context, call record.Interrupted) error {
 			return &WaitError{Name: call.Name, Cause: context.Cause(ctx), Engine: call.Engine, ctx: ctx.Err(), what: call.What, early: call.Early}
 		},

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/engine"
 )
 
 // RWMutex is a lock that any number of readers, or one writer, hold at a time.
@@ -38,9 +39,6 @@ type RWMutex struct {
 
 // readers is how many may read at a time.
 const readers = driver.MaxLimit
-
-// readerMark ends the Lease.Claim of a reader.
-const readerMark = ".r"
 
 // RWMutex returns the read-write lock of that name: 1 to 512 bytes of UTF-8
 // without control characters and braces. It does no I/O.
@@ -104,13 +102,12 @@ func (m *RWMutex) lock(ctx context.Context, units int64, try bool) (*Lease, erro
 	if err != nil {
 		return nil, err
 	}
-	if key.noRenewal && key.shared() {
-		key.own = driver.NewID() // each lease lasts for a TTL of its own
+	if key.NoRenewal && units < readers {
+		key = key.Alone() // each lease lasts for a TTL of its own
 	}
 	return m.client.lock(ctx, key, try)
 }
 
-func (m *RWMutex) key(ctx context.Context, units int64) (cohortKey, error) {
-	key, err := m.client.key(ctx, driver.KindRW, m.name, units, readers)
-	return key, err
+func (m *RWMutex) key(ctx context.Context, units int64) (engine.Key, error) {
+	return m.client.key(ctx, driver.KindRW, m.name, units, readers)
 }

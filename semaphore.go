@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/engine"
+	"github.com/pawl-go/pawl/internal/retry"
 )
 
 // Semaphore has a number of permits, its limit, which leases hold between them.
@@ -75,12 +77,12 @@ func (s *Semaphore) acquire(ctx context.Context, n int64, try bool) (*Lease, err
 	}
 	// Goroutines that shared a claim would wait for each other. In a queue of
 	// claims the engine sees to it that they are served in turn.
-	return s.client.core.takeAlone(ctx, key, &s.client.opts, try)
+	return s.client.acquire(ctx, key.Alone(), s.client.terms, try)
 }
 
-func (s *Semaphore) key(ctx context.Context, n int64) (cohortKey, error) {
+func (s *Semaphore) key(ctx context.Context, n int64) (engine.Key, error) {
 	if err := checkPermits(s.limit); err != nil {
-		return cohortKey{}, fmt.Errorf("semaphore %q: %w", s.name, err)
+		return engine.Key{}, fmt.Errorf("semaphore %q: %w", s.name, err)
 	}
 	return s.client.key(ctx, driver.KindSemaphore, s.name, n, s.limit)
 }
@@ -91,9 +93,6 @@ func checkPermits(limit int64) error {
 	}
 	return nil
 }
-
-// permitMark stands before the number of permits in a semaphore's Lease.Claim.
-const permitMark = ".n"
 
 // Adopt takes over a lease with all its permits from another process, or another
 // client, as [Mutex.Adopt] does.
@@ -135,7 +134,7 @@ func (s *Semaphore) SetLimit(ctx context.Context, limit int64) error {
 	if err != nil {
 		return fmt.Errorf("set limit of %q: %w", s.name, err)
 	}
-	ctx, cancel := bound(ctx, replyPatience)
+	ctx, cancel := retry.WithTimeout(ctx, retry.Longest)
 	defer cancel()
 	if err := s.client.core.store.SetLimit(ctx, s.name, driver.KindSemaphore, s.limit, limit); err != nil {
 		return fmt.Errorf("set limit of %q from %d to %d: %w", s.name, s.limit, limit, err)

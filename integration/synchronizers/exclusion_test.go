@@ -259,8 +259,8 @@ func testLockAll(g *group) {
 	g.unlock(one)
 	set, err := b.TryLockAll(g.ctx, names...)
 	g.must(err)
-	if set.Token(names[1]) <= one.Token() {
-		g.Errorf("token %d after %d", set.Token(names[1]), one.Token())
+	if set.TokenOf(names[1]) <= one.Token() {
+		g.Errorf("token %d after %d", set.TokenOf(names[1]), one.Token())
 	}
 	removed, err := a.Release(g.ctx, names[2])
 	g.must(err)

@@ -44,7 +44,7 @@ func (w *worker) sets() error {
 			if err := w.setCounter(n, values[n]+1); err != nil {
 				return err
 			}
-			w.note("counts", n, values[n]+1, set.Token(setName(n)))
+			w.note("counts", n, values[n]+1, set.TokenOf(setName(n)))
 		}
 		if err := set.Unlock(w); errors.Is(err, pawl.ErrLost) {
 			w.note("lost", err)

@@ -13,7 +13,7 @@ import (
 // lookEvery is how often a positive look is recorded at the most.
 const lookEvery = 20 * time.Millisecond
 
-// lease is what is held: a *pawl.Lease or a *pawl.LeaseSet.
+// lease is what is held.
 type lease interface {
 	Err() error
 	Context(context.Context) context.Context

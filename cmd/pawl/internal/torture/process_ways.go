@@ -226,7 +226,7 @@ func (w *worker) all() {
 	}
 	var tokens []func() int64
 	for _, name := range names {
-		tokens = append(tokens, func() int64 { return s.Token(name) })
+		tokens = append(tokens, func() int64 { return s.TokenOf(name) })
 	}
 	h := w.granted(s, ops, tokens...)
 	h.hold(d)

@@ -1,0 +1,602 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/retry"
+)
+
+// A claim is one claim in the store, as its client sees it. Its methods take an
+// event with the time of it, and note what is to be done: they lock nothing, wait for
+// nothing, and call nobody. Only they, and those of its line and tenants, write
+// its fields. The line's mutex is held, except for belief.
+type claim struct {
+	line *line
+	id   string // changes only while waiting, see startOver
+	mark string // of an adopted claim: what makes it this client's
+	ttl  time.Duration
+
+	state   state
+	wanted  bool // others are known to wait in the store for what it holds, or will
+	blocker sighting
+
+	belief      atomic.Pointer[belief]
+	firstBelief belief // spares an allocation
+	term        term
+	date        date // the renewer's
+
+	request   request
+	rest      rest
+	telling   sync.WaitGroup // its holders that it was lost
+	departure departure      // see depart
+
+	// What states need, to spare allocations. They are reached by state only.
+	enters entering
+	holds  holding
+}
+
+// state is one of *entering, *waiting, *holding, leaving and gone. What only makes
+// sense in one of them is a field of that one.
+//
+//	entering ──► waiting ──► holding ──► gone
+//	    │  ▲────────┘ startOver  │
+//	    ├──────► holding         │
+//	    └──────► leaving ──► gone: what goes on for the claim is ended first
+type state interface{ String() string }
+
+// entering: on its way into the queue.
+type entering struct {
+	tries  int  // in a row that failed, for who sends the next one
+	silent bool // the last one got no reply in time
+}
+
+// waiting: in the queue.
+type waiting struct {
+	ahead   int
+	trouble error // of a renewal, which the attempt has not dealt with yet
+}
+
+// holding: granted. Several tenants may follow each other on one claim, or share
+// it.
+type holding struct {
+	tenants      *tenant // the latest; a list where readers share the claim
+	units        int64   // it has for certain
+	token, spare int64   // of the grant
+	since        time.Time
+	turn         int       // local callers to serve before it leaves for others
+	fresh        bool      // a plain lease that waited, not renewed since its grant
+	shown        bool      // another process may adopt it
+	minHoldEnds  time.Time // the name stays taken until then
+	handOver     int64     // see driver.Ref
+	resizing     resizing
+}
+
+// leaving: given up, while a request for it is under way.
+type leaving struct{}
+
+// gone: released, lost, or given up. Nothing that comes in changes it.
+type gone struct{}
+
+func (*entering) String() string { return "entering" }
+func (*waiting) String() string  { return "waiting" }
+func (*holding) String() string  { return "holding" }
+func (leaving) String() string   { return "leaving" }
+func (gone) String() string      { return "gone" }
+
+// request is what was sent for a claim.
+type request struct {
+	attempt    *attempt  // the goroutine that is after it; nil: none
+	byCaller   bool      // an Enter is under way from a caller's own goroutine
+	unanswered bool      // an Enter may still be on its way to the store
+	ends       time.Time // when the store has forgotten the claim at the latest
+}
+
+// rest is how long an attempt waits before its next request.
+type rest struct {
+	failed bool      // the last one: the callers' Backoffs say
+	until  time.Time // and not before that
+}
+
+// sighting is who stands in the way, as told at that time.
+type sighting struct {
+	entry *driver.Entry
+	at    time.Time
+}
+
+// now is the entry as it is by now, unless something has happened since.
+func (s sighting) now(at instant) *driver.Entry {
+	if s.entry == nil {
+		return nil
+	}
+	b, since := *s.entry, at.now.Sub(s.at)
+	b.Age += since
+	b.Held += since
+	b.TTL = max(0, b.TTL-since)
+	return &b
+}
+
+// newClaim makes a claim that nobody is told about yet.
+func newClaim(l *line, id string) *claim {
+	cl := &claim{line: l, id: id, ttl: l.key.TTL}
+	cl.state = &cl.enters
+	cl.firstBelief.plain = l.key.NoRenewal
+	cl.belief.Store(&cl.firstBelief)
+	return cl
+}
+
+// held returns the state of a claim that holds, or nil.
+func (cl *claim) held() *holding {
+	h, _ := cl.state.(*holding)
+	return h
+}
+
+// pending reports whether the claim is on its way into the queue or waits in it.
+func (cl *claim) pending() bool {
+	switch cl.state.(type) {
+	case *entering, *waiting:
+		return true
+	}
+	return false
+}
+
+// sentUntil notes that the store may know the claim until then.
+func (cl *claim) sentUntil(ends time.Time) { cl.request.ends = later(cl.request.ends, ends) }
+
+// asked is the claim for Enter.
+func (cl *claim) asked(try bool) driver.Claim {
+	l, key := cl.line, &cl.line.key
+	return driver.Claim{
+		Name: key.Name, ID: cl.id, Kind: key.Kind, Units: key.Units, Limit: key.Limit,
+		TTL: cl.ttl, Overtake: key.Overtake, Try: try, Owner: l.owner,
+	}
+}
+
+// ref is the claim for the other requests, with the highest token used.
+func (cl *claim) ref() driver.Ref {
+	r := driver.Ref{Name: cl.line.key.Name, ID: cl.id, Mark: cl.mark, TTL: cl.ttl}
+	if h := cl.held(); h != nil {
+		r.Used, r.HandOver = h.tenants.token.Load(), h.handOver
+	}
+	return r
+}
+
+// entry is the claim, which holds, as others see it.
+func (cl *claim) entry(at instant) *driver.Entry {
+	h := cl.held()
+	return &driver.Entry{
+		ID: cl.id, State: driver.Holding, Units: h.units, Token: h.tenants.token.Load(), Owner: cl.line.owner,
+		Age: at.now.Sub(h.since), Held: at.now.Sub(h.tenants.acquired), TTL: cl.until().Sub(at.now),
+	}
+}
+
+// step is what the claim's attempt does next.
+type step struct {
+	kind  stepKind
+	until time.Time    // stepRest
+	claim driver.Claim // stepEnter
+	ref   driver.Ref   // stepWait
+	most  time.Duration
+}
+
+type stepKind uint8
+
+const (
+	stepEnd stepKind = iota
+	stepRest
+	stepEnter
+	stepWait
+)
+
+// next returns what the claim's attempt does next. After stepEnd it has none.
+func (cl *claim) next(fx *effects, at instant) step {
+	switch cl.state.(type) {
+	case *entering:
+		if until, rests := cl.resting(at); rests {
+			return step{kind: stepRest, until: until}
+		}
+		return step{kind: stepEnter, claim: cl.asked(cl.line.onlyTried()), most: cl.patience()}
+	case *waiting:
+		if until, rests := cl.resting(at); rests {
+			return step{kind: stepRest, until: until}
+		}
+		return step{kind: stepWait, ref: driver.Ref{Name: cl.line.key.Name, ID: cl.id}}
+	case leaving:
+		cl.state = gone{}
+		fx.add(effect{kind: fxRetire, departure: &cl.departure})
+	}
+	cl.request.attempt = nil
+	return step{}
+}
+
+// patience is how long an Enter is waited for. A reply that takes longer than the TTL
+// is worth nothing.
+func (cl *claim) patience() time.Duration {
+	tries := 0
+	if s, ok := cl.state.(*entering); ok {
+		tries = s.tries
+	}
+	return min(retry.Timeout(tries), cl.ttl)
+}
+
+// resting returns until when the attempt is to wait: after a failure until the most
+// eager of the callers wants the next request, as its own Backoff says; who has just
+// come wants it at once.
+func (cl *claim) resting(at instant) (until time.Time, rests bool) {
+	until = cl.rest.until
+	if cl.rest.failed {
+		until = later(until, cl.line.retry(at))
+	}
+	if until.After(at.now) {
+		return until, true
+	}
+	cl.rest = rest{}
+	return until, false
+}
+
+// entered takes over the reply to an Enter of the claim with that id. callerGone: it
+// was a caller's own, whose context has ended.
+func (cl *claim) entered(fx *effects, at instant, id string, a answer, silent, callerGone bool) {
+	l := cl.line
+	if id == cl.id {
+		cl.request.byCaller = false
+		cl.sentUntil(a.sent.now.Add(cl.ttl))
+		if a.err != nil && !driver.IsPermanent(a.err) {
+			cl.request.unanswered = true
+		}
+	}
+	switch s := cl.state.(type) {
+	case *entering:
+		if id != cl.id {
+			return
+		}
+		if s.tries++; a.err == nil {
+			s.tries = 0
+		}
+		s.silent = silent
+		switch {
+		case a.err != nil && callerGone:
+			l.trouble = NoReply(a.err) // the caller goes; for the others it is tried again
+		case a.err == nil && a.status.State == driver.Gone:
+			cl.stumble(fx, at, errors.New("the engine forgot the claim at once"))
+		default:
+			cl.take(fx, at, a)
+		}
+		l.trim(fx, at)
+		if cl.pending() && cl.request.attempt == nil {
+			cl.pursue(fx)
+		}
+	case leaving:
+		cl.departure.updated(cl)
+		if cl.request.attempt == nil {
+			cl.state = gone{}
+			fx.add(effect{kind: fxRetire, departure: &cl.departure})
+		}
+	}
+}
+
+// waited takes over the reply to a Wait of the claim with that id.
+func (cl *claim) waited(fx *effects, at instant, id string, a answer, woken bool) {
+	w, ok := cl.state.(*waiting)
+	if !ok || id != cl.id {
+		return // a renewal was faster, or it was given up
+	}
+	// The store does not reply to renewals: Wait, which is woken by messages, may
+	// not even notice.
+	trouble := w.trouble
+	w.trouble = nil
+	if trouble != nil && a.status.State != driver.Holding {
+		a.err = trouble
+	}
+	if woken && trouble == nil && a.err != nil {
+		return
+	}
+	cl.take(fx, at, a)
+}
+
+// take takes over what the store replied to Enter or Wait.
+func (cl *claim) take(fx *effects, at instant, a answer) {
+	l, st := cl.line, &a.status
+	if a.err != nil {
+		cl.stumble(fx, at, a.err)
+		return
+	}
+	if !st.Deadline.IsZero() {
+		cl.extended(a)
+	}
+	l.forgive()
+	switch st.State {
+	case driver.Holding:
+		l.granted(fx, at, cl, st)
+	case driver.Waiting:
+		cl.queued(fx, at, st)
+	case driver.Refused:
+		cl.blocker = sighting{st.Blocker, at.now}
+		l.refuse(fx, at)
+		l.drop(fx, cl)
+		cl.refused(fx)
+		l.plan(fx, at)
+	default:
+		cl.startOver(fx)
+	}
+}
+
+// queued notes that the claim stands in the store's queue.
+func (cl *claim) queued(fx *effects, at instant, st *driver.Status) {
+	l := cl.line
+	w, before := cl.state.(*waiting)
+	if !before {
+		w = &waiting{}
+		cl.state = w
+		if l.key.Kind == driver.KindRW {
+			fx.add(effect{kind: fxRivals, claim: cl})
+		}
+	}
+	if c := l.front(); c != nil && (!before || st.Ahead != w.ahead || l.trouble != nil) {
+		fx.tell(c.terms, Event{Kind: EventWaiting, Context: c.ctx, Name: l.key.Name, Claim: cl.id, Ahead: st.Ahead, Blocker: st.Blocker})
+	}
+	l.trouble = nil
+	w.ahead, cl.blocker = st.Ahead, sighting{st.Blocker, at.now}
+	fx.date(cl)
+	l.refuse(fx, at)
+	l.trim(fx, at)
+}
+
+// stumble deals with an error of the store. Who only tries gets the error, unless
+// the request just went without a reply.
+func (cl *claim) stumble(fx *effects, at instant, err error) {
+	l := cl.line
+	s, enters := cl.state.(*entering)
+	if driver.IsPermanent(err) {
+		l.fail(fx, at, err)
+		if enters {
+			l.drop(fx, cl)
+			cl.refused(fx)
+		}
+		l.trim(fx, at)
+		return
+	}
+	l.trouble = err
+	cl.rest.failed = true
+	for i, c := range l.all() {
+		if c.asking || at.now.Before(c.retry) {
+			continue // it was another's attempt
+		}
+		c.failures++
+		switch {
+		case c.try && (c.single || !enters || !s.silent || at.now.Sub(c.asked) >= retry.Longest):
+			l.serve(fx, at, c, nil, fmt.Errorf("lock %q: %w", l.key.Name, err))
+			continue
+		case !c.try:
+			c.asking = true
+			fx.add(effect{kind: fxConsult, claim: cl, caller: c, failures: c.failures, err: err})
+		}
+		if i == 0 {
+			fx.tell(c.terms, Event{Kind: EventRetrying, Context: c.ctx, Name: l.key.Name, Claim: cl.id, Attempt: c.failures, Err: err})
+		}
+	}
+	l.trim(fx, at)
+}
+
+// startOver makes a new claim of one that the store no longer knows: it has
+// run out, or the store has lost its data. It gets a new id, for a late
+// message about the old one must not pass for news of this.
+func (cl *claim) startOver(fx *effects) {
+	if cl.request.unanswered { // an Enter may still come, and would enter the old one again
+		old := *cl.depart(0)
+		fx.add(effect{kind: fxRetire, departure: &old})
+	}
+	fx.add(effect{kind: fxUnregister, claim: cl, id: cl.id})
+	fx.undate(cl)
+	cl.enters = entering{}
+	cl.id, cl.state = driver.NewID(), &cl.enters
+	cl.wanted, cl.term.hurried, cl.term.renewing, cl.request.unanswered = false, false, false, false
+	fx.add(effect{kind: fxRegister, claim: cl, id: cl.id})
+	cl.rouse(fx)
+}
+
+// noticed takes over a notice about the claim with that id.
+func (cl *claim) noticed(fx *effects, at instant, n *driver.Notice) {
+	_, waits := cl.state.(*waiting)
+	h := cl.held()
+	switch {
+	case cl.id != n.ID:
+	case n.Kind == driver.Granted:
+		if waits { // or else Wait will tell
+			cl.line.granted(fx, at, cl, &n.Status)
+		}
+	case n.Kind == driver.Wanted && h != nil:
+		cl.rivalled(fx, at)
+		cl.line.plan(fx, at)
+	case n.Kind == driver.Wanted:
+		cl.wanted = true // it has overtaken the news of the grant
+	default:
+		cl.hurry(fx, at)
+	}
+}
+
+// renewed takes over the reply to a renewal of the claim with that id.
+func (cl *claim) renewed(fx *effects, at instant, id string, a answer) {
+	if id == cl.id {
+		cl.term.renewing = false
+		cl.learned(fx, at, a)
+	}
+}
+
+// learned takes over the reply to any renewal.
+func (cl *claim) learned(fx *effects, at instant, a answer) {
+	l, st := cl.line, &a.status
+	switch s := cl.state.(type) {
+	case *waiting:
+		switch {
+		case a.err != nil:
+			l.trouble, s.trouble = a.err, a.err
+			cl.rouse(fx)
+			cl.renewalFailed(fx, at, a.err)
+		case st.State == driver.Gone:
+			cl.startOver(fx)
+		default:
+			s.trouble = nil
+			cl.extendedOrHurried(a, at)
+			if st.State == driver.Holding {
+				l.granted(fx, at, cl, st)
+			} else {
+				cl.queued(fx, at, st)
+			}
+		}
+	case *holding:
+		if cl.ranOut(fx, at) {
+			return // a lease that was over for who looked does not come back
+		}
+		switch {
+		case a.err != nil:
+			t := s.tenants
+			cl.renewalFailed(fx, at, a.err)
+			cl.term.hurried = cl.term.hurried || s.fresh
+			fx.tell(t.terms, Event{Kind: EventRetrying, Context: t.ctx, Name: l.key.Name, Claim: cl.id, Token: t.token.Load(), Attempt: cl.term.failures, Err: a.err})
+		case st.State == driver.Gone:
+			l.lose(fx, at, cl, errGone)
+		case a.sent.now.After(s.since) && (st.State != driver.Holding || st.Token > s.token && !cl.outgrown(fx)):
+			l.lose(fx, at, cl, errors.New("the engine has gone back to an older state"))
+		default:
+			s.fresh = false
+			cl.extendedOrHurried(a, at)
+			// A reply may be older than a notice: it does not take that back.
+			if st.Behind > 0 {
+				cl.rivalled(fx, at)
+			}
+			l.plan(fx, at)
+			fx.date(cl)
+		}
+	}
+}
+
+func (cl *claim) extendedOrHurried(a answer, at instant) {
+	if cl.extended(a); cl.term.hurried {
+		cl.term.renewAt = at.now
+	}
+}
+
+func (cl *claim) renewalFailed(fx *effects, at instant, err error) {
+	b := cl.believed()
+	b.failing = err
+	cl.belief.Store(&b)
+	cl.term.failures++
+	cl.term.renewAt = at.now.Add(min(max(cl.span()/30, 5*time.Millisecond), time.Second))
+	fx.date(cl)
+}
+
+// rouse ends the Wait that is under way, or the rest, for the claim's state is
+// another now.
+func (cl *claim) rouse(fx *effects) {
+	if a := cl.request.attempt; a != nil {
+		fx.add(effect{kind: fxWake, attempt: a})
+	}
+}
+
+// pursue has a goroutine see the claim through to its grant, or to its end.
+func (cl *claim) pursue(fx *effects) {
+	a := newAttempt()
+	cl.request.attempt = a
+	fx.add(effect{kind: fxPursue, claim: cl, attempt: a})
+}
+
+// want notes whether others wait in the store for what this claim holds.
+func (cl *claim) want(wanted bool) {
+	if h := cl.held(); wanted && !cl.wanted {
+		h.turn = min(cl.line.callers.Len(), maxTurn)
+	}
+	cl.wanted = wanted
+}
+
+// rivalled is want for news that others wait now.
+func (cl *claim) rivalled(fx *effects, at instant) {
+	cl.line.rivals = at.now
+	cl.want(true)
+	cl.press(fx)
+}
+
+// room is how many local callers the claim, which holds, will still serve.
+func (cl *claim) room() int {
+	h := cl.held()
+	switch {
+	case h.spare == 0 || cl.plain() || h.tenants.terms.MinHold > 0:
+		return 0
+	case h.shown || cl.ttl != cl.line.key.TTL:
+		return 0 // somebody may adopt it; it was extended for one lease
+	case cl.wanted:
+		return h.turn
+	}
+	return math.MaxInt
+}
+
+// reads reports whether the claim, which holds, leaves room for readers.
+func (cl *claim) reads() bool {
+	return cl.line.key.Kind == driver.KindRW && cl.held().units < cl.line.key.Limit
+}
+
+// open reports whether readers may join those who hold the claim. Such that wait
+// in the store are passed by those that overtake, no less than there.
+func (cl *claim) open() bool {
+	k, h := &cl.line.key, cl.held()
+	return k.shared() && h != nil && h.units == k.Units && !h.resizing.underWay &&
+		(!cl.wanted || k.Overtake) && !h.shown && cl.ttl == k.TTL
+}
+
+// ends marks the claim as over.
+func (cl *claim) over(fx *effects) {
+	cl.state = gone{}
+	fx.add(effect{kind: fxUnregister, claim: cl, id: cl.id})
+}
+
+// refused ends a claim that the store has not taken. A request from before that
+// got no reply may still reach it.
+func (cl *claim) refused(fx *effects) {
+	if cl.request.unanswered {
+		cl.abandon(fx)
+		return
+	}
+	cl.over(fx)
+}
+
+// abandon gives up a claim that does not hold, as far as is known.
+func (cl *claim) abandon(fx *effects) *departure {
+	d := cl.depart(0)
+	d.heard = make(chan struct{})
+	cl.over(fx)
+	if cl.request.attempt == nil && !cl.request.byCaller {
+		fx.add(effect{kind: fxRetire, departure: d})
+		return d
+	}
+	cl.state = leaving{}
+	fx.add(effect{kind: fxDepart, departure: d})
+	if a := cl.request.attempt; a != nil {
+		fx.add(effect{kind: fxStop, attempt: a})
+	}
+	return d
+}
+
+// depart is the leave of the claim, with the highest token used. A claim leaves once.
+func (cl *claim) depart(used int64) *departure {
+	d := &cl.departure
+	*d = departure{
+		ref:  driver.Ref{Name: cl.line.key.Name, ID: cl.id, Mark: cl.mark, Used: used},
+		ttl:  cl.ttl,
+		told: &cl.telling,
+	}
+	if h := cl.held(); h != nil {
+		d.lingers = h.minHoldEnds
+	}
+	return d.updated(cl)
+}
+
+// updated is the departure with what is known of the claim's requests by now.
+func (d *departure) updated(cl *claim) *departure {
+	d.ends, d.again = cl.request.ends, cl.request.unanswered
+	return d
+}

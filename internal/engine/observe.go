@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"context"
+	"sync"
+)
+
+// observers is what observers have not been told yet. They are told one event at a
+// time, in order, by a goroutine of the engine's.
+type observers struct {
+	spawn func(func()) bool
+
+	mu      sync.Mutex
+	events  []func()
+	telling bool // a goroutine is at it
+}
+
+// tell has an observer told. It may be called with a line's mutex held.
+func (o *observers) tell(e *event) {
+	if e.Context == nil {
+		e.Context = context.Background()
+	}
+	o.run(func() { e.observe(e.Event) })
+}
+
+func (o *observers) run(f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, f)
+	if !o.telling {
+		o.telling = o.spawn(o.runAll)
+	}
+}
+
+func (o *observers) runAll() {
+	for {
+		o.mu.Lock()
+		events := o.events
+		o.events = nil
+		o.telling = len(events) > 0
+		o.mu.Unlock()
+		if len(events) == 0 {
+			return
+		}
+		for _, f := range events {
+			f()
+		}
+	}
+}

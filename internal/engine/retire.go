@@ -1,0 +1,169 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/retry"
+)
+
+// departure is the leave of a claim from the store.
+type departure struct {
+	ref     driver.Ref
+	ttl     time.Duration
+	lingers time.Time       // the name stays taken until then
+	ends    time.Time       // when the store has forgotten the claim at the latest
+	again   bool            // an Enter may still reach the store, and enter the claim for nobody
+	told    *sync.WaitGroup // those who held it must have been told before
+	heard   chan struct{}   // closed when the store has heard of it, or will not; nil: nobody waits for that
+	err     error           // why it has not; then it may keep the claim until ends
+	handed  *handed         // the claim was handed over, and must not leave before it is adopted
+}
+
+const (
+	// leavePatience is how long an Acquire that gives up waits for its claim to
+	// leave.
+	leavePatience = 200 * time.Millisecond
+	// maxRetirers bounds the goroutines that tell the store of departures: many may
+	// be lost at the same time, for the store does not reply.
+	maxRetirers = 256
+)
+
+// retirer is the departures that the store has not been told of.
+type retirer struct {
+	mu      sync.Mutex
+	queue   []*departure
+	workers int
+}
+
+// retire tells the store in the background that a claim has left. It is the one way
+// out for whatever is not left by the holder's own call.
+func (e *Engine) retire(d *departure) {
+	r := &e.retirer
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue = append(r.queue, d)
+	if r.workers == maxRetirers {
+		return
+	}
+	r.workers++
+	if !e.spawn(e.retireAll) { // the engine is closed
+		r.workers--
+		for _, d := range r.queue {
+			e.departed(d)
+		}
+		r.queue = nil
+	}
+}
+
+func (e *Engine) retireAll() {
+	r := &e.retirer
+	for {
+		r.mu.Lock()
+		if len(r.queue) == 0 {
+			r.workers--
+			r.queue = nil
+			r.mu.Unlock()
+			return
+		}
+		d := r.queue[0]
+		r.queue = r.queue[1:]
+		r.mu.Unlock()
+		d.told.Wait()
+		ctx, cancel := context.WithDeadline(e.ctx, d.ends)
+		if ctx.Err() == nil {
+			_, d.err = e.leave(ctx, d)
+		}
+		cancel()
+		e.departed(d)
+		if d.again {
+			e.spawn(func() { e.leaveAgain(d) })
+		}
+	}
+}
+
+// leave tells the store that the claim has left, until it has replied, ctx ends or
+// the claim has run out, and reports whether the store still knew it.
+func (e *Engine) leave(ctx context.Context, d *departure) (known bool, err error) {
+	for attempt := 1; ; attempt++ {
+		r := d.ref
+		r.Linger = max(0, time.Until(d.lingers))
+		try, cancel := retry.WithTimeout(ctx, min(retry.Cleanup, d.ttl))
+		was, err := e.store.Leave(try, r)
+		cancel()
+		if err == nil {
+			// A repeat that finds nothing: the first one did it, its reply was
+			// lost.
+			return was == driver.Holding || attempt > 1, nil
+		}
+		pause := 10 * time.Millisecond << min(attempt, 6)
+		if driver.IsPermanent(err) || time.Until(d.ends) < pause || !retry.Sleep(ctx, pause) {
+			return true, fmt.Errorf("release %q: %w", r.Name, err)
+		}
+	}
+}
+
+// leaveAgain takes care of an Enter that never got a reply, and may reach the
+// store after the claim has left.
+func (e *Engine) leaveAgain(d *departure) {
+	ctx, cancel := context.WithDeadline(e.ctx, d.ends)
+	defer cancel()
+	d.ref.Used = 0
+	for pause := 20 * time.Millisecond; retry.Sleep(ctx, pause); pause = min(2*pause, d.ttl/4) {
+		e.leave(ctx, d)
+	}
+}
+
+// handed is a claim that was handed over.
+type handed struct {
+	look  driver.Ref // to see what became of it
+	token int64      // that its grant had
+}
+
+// guard takes care of an Enter that never got a reply after the claim was handed
+// over: it may reach the store when the one who has adopted the claim has released
+// it, and would enter it again, for nobody.
+//
+// Invariant: the claim does not leave before the store has said that what was
+// handed over is adopted or over. From then on nothing of this mark is anybody's.
+func (e *Engine) guard(d *departure) {
+	e.spawn(func() {
+		ctx, cancel := context.WithDeadline(e.ctx, d.ends)
+		defer cancel()
+		for pause := 20 * time.Millisecond; retry.Sleep(ctx, pause); pause = min(2*pause, d.ttl/4) {
+			one, cancel := retry.WithTimeout(ctx, min(retry.Cleanup, d.ttl))
+			a := e.renewOne(one, d.handed.look)
+			cancel()
+			if a.err == nil && (a.status.State != driver.Holding || a.status.Token != d.handed.token) {
+				e.leave(ctx, d)
+				e.leaveAgain(d)
+				return
+			}
+		}
+	})
+}
+
+// awaitLeft waits a moment for claims to leave.
+func awaitLeft(left ...<-chan struct{}) {
+	var late <-chan time.Time
+	for _, l := range left {
+		select {
+		case <-l:
+			continue
+		default:
+		}
+		if late == nil {
+			t := time.NewTimer(leavePatience)
+			defer t.Stop()
+			late = t.C
+		}
+		select {
+		case <-l:
+		case <-late:
+			return
+		}
+	}
+}

@@ -4,9 +4,7 @@ package memstore
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -15,17 +13,24 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/checked"
 	"github.com/pawl-go/pawl/internal/queue"
 	"github.com/pawl-go/pawl/internal/wake"
 )
 
 // Store is a [driver.Store] in memory. Clients of one Store exclude each other.
 type Store struct {
+	*checked.AllStore
+	in *store
+}
+
+type store struct {
 	start time.Time
 
 	mu      sync.Mutex
 	ahead   time.Duration // moved by Advance
 	queues  map[string]*queue.Queue
+	op      queue.Op // under way
 	records map[string]*record
 	version int64 // the highest of any record so far
 	next    int   // key of the next listener
@@ -34,7 +39,6 @@ type Store struct {
 	claims wake.Hub // by claim id
 	values wake.Hub // by record name
 	closed chan struct{}
-	close  func()
 }
 
 type record struct {
@@ -44,64 +48,51 @@ type record struct {
 
 // New makes an empty store.
 func New() *Store {
-	s := &Store{
+	s := &store{
 		start:   time.Now(),
 		queues:  make(map[string]*queue.Queue),
 		records: make(map[string]*record),
 		listen:  make(map[int]func(driver.Notice)),
 		closed:  make(chan struct{}),
 	}
-	s.close = sync.OnceFunc(func() { close(s.closed) })
-	return s
+	return &Store{checked.NewAll("", s), s}
 }
 
 // Advance moves the store's clock forward, as a test's way to let claims run
 // out: their holders' own clocks do not know.
 func (s *Store) Advance(d time.Duration) {
-	s.mu.Lock()
-	s.ahead += d
-	s.mu.Unlock()
-	s.claims.RingAll()
-	s.values.RingAll()
+	s.in.mu.Lock()
+	s.in.ahead += d
+	s.in.mu.Unlock()
+	s.in.claims.RingAll()
+	s.in.values.RingAll()
 }
 
 // now starts at the wall clock and then runs on the monotonic one.
-func (s *Store) now() int64 {
+func (s *store) now() int64 {
 	return (s.start.UnixNano() + int64(time.Since(s.start)+s.ahead)) / 1000
 }
 
-// begin checks that the call may go on; ctx first, then the store.
-func (s *Store) begin(ctx context.Context, what, name string) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s %q: %w", what, name, err)
-	}
-	select {
-	case <-s.closed:
-		return fmt.Errorf("%s %q: %w", what, name, driver.ErrClosed)
-	default:
-		return nil
-	}
-}
-
 // do runs f on the queue of name and then tells those whom it concerns.
-func (s *Store) do(name string, f func(q *queue.Queue, o *queue.Op)) {
+func (s *store) do(name string, f func(q *queue.Queue, o *queue.Op)) {
 	s.mu.Lock()
-	q, o := s.get(name), &queue.Op{Now: s.now()}
+	q, o := s.get(name), &s.op
+	*o = queue.Op{Now: s.now()}
 	f(q, o)
 	s.put(name, q, o.Now)
-	listeners := slices.Collect(maps.Values(s.listen))
+	signals, listeners := o.Signals, slices.Collect(maps.Values(s.listen))
 	s.mu.Unlock()
-	s.tell(listeners, o.Signals)
+	s.tell(listeners, signals)
 }
 
-func (s *Store) get(name string) *queue.Queue {
+func (s *store) get(name string) *queue.Queue {
 	if q := s.queues[name]; q != nil {
 		return q
 	}
 	return new(queue.Queue)
 }
 
-func (s *Store) put(name string, q *queue.Queue, now int64) {
+func (s *store) put(name string, q *queue.Queue, now int64) {
 	if !q.InUse() && q.Last < now { // this clock never goes back
 		delete(s.queues, name)
 	} else {
@@ -109,7 +100,7 @@ func (s *Store) put(name string, q *queue.Queue, now int64) {
 	}
 }
 
-func (s *Store) tell(listeners []func(driver.Notice), signals []queue.Signal) {
+func (s *store) tell(listeners []func(driver.Notice), signals []queue.Signal) {
 	for _, sig := range signals {
 		n := driver.Notice{ID: sig.Claim.ID}
 		switch sig.Kind {
@@ -125,13 +116,7 @@ func (s *Store) tell(listeners []func(driver.Notice), signals []queue.Signal) {
 	}
 }
 
-func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, err error) {
-	if err := c.Check(); err != nil {
-		return st, fmt.Errorf("enter: %w", err)
-	}
-	if err := s.begin(ctx, "enter", c.Name); err != nil {
-		return st, err
-	}
+func (s *store) Enter(_ context.Context, c driver.Claim) (st driver.Status, err error) {
 	sent := time.Now()
 	s.do(c.Name, func(q *queue.Queue, o *queue.Op) { st, err = enter(q, o, c, sent) })
 	return st, err
@@ -142,16 +127,7 @@ func enter(q *queue.Queue, o *queue.Op, c driver.Claim, sent time.Time) (driver.
 	return q.Status(c.ID, state, o.Now, sent, c.TTL), queue.NameLimit(err, c.Name)
 }
 
-// EnterAll implements driver.AllEnterer.
-func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Status, error) {
-	if err := driver.CheckAll(cs); err != nil {
-		return nil, fmt.Errorf("enter all: %w", err)
-	}
-	for _, c := range cs {
-		if err := s.begin(ctx, "enter", c.Name); err != nil {
-			return nil, err
-		}
-	}
+func (s *store) EnterAll(_ context.Context, cs []driver.Claim) ([]driver.Status, error) {
 	sent, es, sts := time.Now(), make([]*queue.Entering, len(cs)), make([]driver.Status, len(cs))
 	s.mu.Lock()
 	now := s.now()
@@ -168,22 +144,13 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 	listeners := slices.Collect(maps.Values(s.listen))
 	s.mu.Unlock()
 	s.tell(listeners, signals)
-	if err != nil {
-		return nil, err
-	}
-	return sts, nil
+	return sts, err
 }
 
-func (s *Store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
-	if err := r.Check(); err != nil {
-		return st, fmt.Errorf("wait: %w", err)
-	}
+func (s *store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
 	bell, done := s.claims.Subscribe(r.ID)
 	defer done()
 	for first := true; ; first = false {
-		if err := s.begin(ctx, "wait for", r.Name); err != nil {
-			return st, err
-		}
 		s.do(r.Name, func(q *queue.Queue, o *queue.Op) {
 			o.Look(q)
 			st = q.Status(r.ID, q.State(r), o.Now, time.Time{}, 0)
@@ -194,18 +161,14 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 		select {
 		case <-bell:
 		case <-ctx.Done():
+			return st, ctx.Err()
 		case <-s.closed:
+			return st, driver.ErrClosed
 		}
 	}
 }
 
-func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status, err error) {
-	if err := a.Check(); err != nil {
-		return st, fmt.Errorf("adopt: %w", err)
-	}
-	if err := s.begin(ctx, "adopt", a.Name); err != nil {
-		return st, err
-	}
+func (s *store) Adopt(_ context.Context, a driver.Adoption) (st driver.Status, err error) {
 	sent := time.Now()
 	s.do(a.Name, func(q *queue.Queue, o *queue.Op) {
 		var state driver.State
@@ -216,63 +179,31 @@ func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status,
 	return st, queue.NameLimit(err, a.Name)
 }
 
-func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
+func (s *store) Renew(_ context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	for i, r := range rs {
-		st, err := s.renew(ctx, r)
-		report(i, st, err)
+		var st driver.Status
+		sent := time.Now()
+		s.do(r.Name, func(q *queue.Queue, o *queue.Op) {
+			st = q.Status(r.ID, o.Renew(q, r), o.Now, sent, r.TTL)
+		})
+		report(i, st, nil)
 	}
 }
 
-func (s *Store) renew(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
-	if err := cmp.Or(r.Check(), driver.CheckTTL(r.TTL)); err != nil {
-		return st, fmt.Errorf("renew %q: %w", r.Name, err)
-	}
-	if err := s.begin(ctx, "renew", r.Name); err != nil {
-		return st, err
-	}
-	sent := time.Now()
-	s.do(r.Name, func(q *queue.Queue, o *queue.Op) {
-		state := o.Renew(q, r)
-		st = q.Status(r.ID, state, o.Now, sent, r.TTL)
-	})
-	return st, nil
-}
-
-func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err error) {
-	if err := r.Check(); err != nil {
-		return was, fmt.Errorf("leave %q: %w", r.Name, err)
-	}
-	if err := s.begin(ctx, "leave", r.Name); err != nil {
-		return was, err
-	}
-	s.do(r.Name, func(q *queue.Queue, o *queue.Op) {
-		was = o.Leave(q, r)
-	})
+func (s *store) Leave(_ context.Context, r driver.Ref) (was driver.State, err error) {
+	s.do(r.Name, func(q *queue.Queue, o *queue.Op) { was = o.Leave(q, r) })
 	s.claims.Ring(r.ID)
 	return was, nil
 }
 
-func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
-	if err := cmp.Or(r.Check(), driver.CheckUnits(units)); err != nil {
-		return st, fmt.Errorf("resize %q: %w", r.Name, err)
-	}
-	if err := s.begin(ctx, "resize", r.Name); err != nil {
-		return st, err
-	}
+func (s *store) Resize(_ context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
 	s.do(r.Name, func(q *queue.Queue, o *queue.Op) {
-		state := o.Resize(q, r, units)
-		st = q.Status(r.ID, state, o.Now, time.Time{}, 0)
+		st = q.Status(r.ID, o.Resize(q, r, units), o.Now, time.Time{}, 0)
 	})
 	return st, nil
 }
 
-func (s *Store) Break(ctx context.Context, name string) (broken []driver.Entry, err error) {
-	if err := driver.CheckName(name); err != nil {
-		return nil, fmt.Errorf("break: %w", err)
-	}
-	if err := s.begin(ctx, "break", name); err != nil {
-		return nil, err
-	}
+func (s *store) Break(_ context.Context, name string) (broken []driver.Entry, err error) {
 	s.do(name, func(q *queue.Queue, o *queue.Op) {
 		for _, c := range o.Break(q) {
 			broken = append(broken, c.Entry(o.Now))
@@ -281,35 +212,17 @@ func (s *Store) Break(ctx context.Context, name string) (broken []driver.Entry, 
 	return broken, nil
 }
 
-func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) (err error) {
-	if err := cmp.Or(driver.CheckName(name), kind.Check(), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
-		return fmt.Errorf("set limit: %w", err)
-	}
-	if err := s.begin(ctx, "set limit of", name); err != nil {
-		return err
-	}
+func (s *store) SetLimit(_ context.Context, name string, kind driver.Kind, was, limit int64) (err error) {
 	s.do(name, func(q *queue.Queue, o *queue.Op) { err = o.SetLimit(q, kind, was, limit) })
 	return queue.NameLimit(err, name)
 }
 
-func (s *Store) Ask(ctx context.Context, name string) error {
-	if err := driver.CheckName(name); err != nil {
-		return fmt.Errorf("ask: %w", err)
-	}
-	if err := s.begin(ctx, "ask", name); err != nil {
-		return err
-	}
+func (s *store) Ask(_ context.Context, name string) error {
 	s.do(name, func(q *queue.Queue, o *queue.Op) { o.Ask(q) })
 	return nil
 }
 
-func (s *Store) Inspect(ctx context.Context, name string) (v driver.Queue, err error) {
-	if err := driver.CheckName(name); err != nil {
-		return v, fmt.Errorf("inspect: %w", err)
-	}
-	if err := s.begin(ctx, "inspect", name); err != nil {
-		return v, err
-	}
+func (s *store) Inspect(_ context.Context, name string) (v driver.Queue, err error) {
 	s.do(name, func(q *queue.Queue, o *queue.Op) {
 		o.Look(q)
 		v = q.View(name, o.Now)
@@ -317,7 +230,7 @@ func (s *Store) Inspect(ctx context.Context, name string) (v driver.Queue, err e
 	return v, nil
 }
 
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	return func(yield func(driver.Queue, error) bool) {
 		s.mu.Lock()
 		names := slices.Collect(maps.Keys(s.queues))
@@ -326,21 +239,14 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 			if !strings.HasPrefix(name, prefix) {
 				continue
 			}
-			v, err := s.Inspect(ctx, name)
-			if err == nil && len(v.Claims) == 0 {
-				continue
-			}
-			if !yield(v, err) || err != nil {
+			if v, _ := s.Inspect(ctx, name); len(v.Claims) > 0 && !yield(v, nil) {
 				return
 			}
 		}
 	}
 }
 
-func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
-	if err := s.begin(ctx, "listen", ""); err != nil {
-		return err
-	}
+func (s *store) Listen(ctx context.Context, f func(driver.Notice)) error {
 	s.mu.Lock()
 	key := s.next
 	s.next++
@@ -360,19 +266,13 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 	}
 }
 
-func (s *Store) Load(ctx context.Context, name string) (driver.Record, error) {
-	if err := driver.CheckName(name); err != nil {
-		return driver.Record{Name: name}, fmt.Errorf("load: %w", err)
-	}
-	if err := s.begin(ctx, "load", name); err != nil {
-		return driver.Record{Name: name}, err
-	}
+func (s *store) Load(_ context.Context, name string) (driver.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.load(name), nil
 }
 
-func (s *Store) load(name string) driver.Record {
+func (s *store) load(name string) driver.Record {
 	r, now := s.records[name], s.now()
 	if r == nil || r.expires != 0 && r.expires <= now {
 		return driver.Record{Name: name}
@@ -385,18 +285,12 @@ func (s *Store) load(name string) driver.Record {
 	return out
 }
 
-func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
-	if err := r.Check(); err != nil {
-		return driver.Record{}, fmt.Errorf("compare and swap %q: %w", r.Name, err)
-	}
-	if err := s.begin(ctx, "compare and swap", r.Name); err != nil {
-		return driver.Record{}, err
-	}
+func (s *store) CompareAndSwap(_ context.Context, r driver.Record) (driver.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	have := s.load(r.Name)
 	if have.Version != r.Version {
-		return have, fmt.Errorf("compare and swap %q: %w", r.Name, driver.ErrConflict)
+		return have, driver.ErrConflict
 	}
 	defer s.values.Ring(r.Name)
 	if r.Value == nil {
@@ -415,7 +309,7 @@ func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Rec
 	return r, nil
 }
 
-func (s *Store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
+func (s *store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
 	bell, done := s.values.Subscribe(name)
 	defer done()
 	for {
@@ -433,18 +327,15 @@ func (s *Store) WaitChange(ctx context.Context, name string, version int64) (dri
 		case <-bell:
 		case <-expired:
 		case <-ctx.Done():
+			return r, ctx.Err()
 		case <-s.closed:
+			return r, driver.ErrClosed
 		}
 	}
 }
 
-// Close implements driver.Store. The claims are gone with the memory.
-func (s *Store) Close() error {
-	s.close()
+// Close ends the calls under way. The claims are gone with the memory.
+func (s *store) Close() error {
+	close(s.closed)
 	return nil
 }
-
-var (
-	_ driver.Store      = (*Store)(nil)
-	_ driver.AllEnterer = (*Store)(nil)
-)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,31 +11,17 @@ import (
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
-// EnterAll implements [driver.AllEnterer].
-//
-// A process that is killed between two of the files leaves some of the claims,
+// EnterAll: a process that is killed between two of the files leaves some of the claims,
 // which end with it like all that it holds.
-func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Status, error) {
-	const what = "enter, with others,"
-	if err := driver.CheckAll(cs); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	if len(cs) == 0 {
-		return nil, nil
-	}
-	end, err := s.begin(ctx, what, cs[0].Name)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
+func (s *store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Status, error) {
 	if _, err := s.begun(ctx); err != nil {
-		return nil, fmt.Errorf("%s %q: %w", what, cs[0].Name, hopeless(err))
+		return nil, err
 	}
 	sent := time.Now()
 	sts := make([]driver.Status, len(cs))
 	var signals []queue.Signal
 	var refused error
-	err = s.lockedAll(ctx, cs, func(parts map[int]*shard) error {
+	err := s.lockedAll(ctx, cs, func(parts map[int]*shard) error {
 		now, err := s.time(ctx)
 		if err != nil {
 			return err
@@ -76,14 +61,10 @@ func (s *Store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", what, cs[0].Name, hopeless(err))
+	if err == nil {
+		s.tell(signals)
 	}
-	s.tell(signals)
-	if refused != nil {
-		return nil, refused
-	}
-	return sts, nil
+	return sts, cmp.Or(err, refused)
 }
 
 // briefly is how long lockedAll waits for one lock while it has others.
@@ -95,7 +76,7 @@ const briefly = 200 * time.Millisecond
 //
 // Invariant: nobody waits long for a name's lock who has another one's. A process
 // that is stopped with a name's file locked would hold up the other names, too.
-func (s *Store) lockedAll(ctx context.Context, cs []driver.Claim, f func(map[int]*shard) error) error {
+func (s *store) lockedAll(ctx context.Context, cs []driver.Claim, f func(map[int]*shard) error) error {
 	type part struct {
 		shard  int
 		bucket int64

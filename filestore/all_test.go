@@ -145,7 +145,7 @@ func TestManyPutBack(t *testing.T) {
 		cs[i].Limit = 2
 	}
 	enter(t, s, h, driver.Holding)
-	if _, err := s.queues.shard(shardOf(last.Name)); err != nil {
+	if _, err := s.in.queues.shard(shardOf(last.Name)); err != nil {
 		t.Fatal(err)
 	}
 	blocked := filepath.Join(queueFile(s, last.Name)+asideSuffix, "x")

@@ -3,7 +3,6 @@ package filestore
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -20,18 +19,9 @@ import (
 // looks where the file system does not tell it of changes.
 const probeEvery = 100 * time.Millisecond
 
-// Enter implements [driver.Store].
-func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, err error) {
-	if err := c.Check(); err != nil {
-		return st, fmt.Errorf("enter: %w", err)
-	}
-	end, err := s.begin(ctx, "enter", c.Name)
-	if err != nil {
-		return st, err
-	}
-	defer end()
+func (s *store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, err error) {
 	if _, err := s.begun(ctx); err != nil {
-		return st, fmt.Errorf("enter %q: %w", c.Name, hopeless(err))
+		return st, err
 	}
 	sent := time.Now()
 	var refused error
@@ -39,25 +29,16 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 	if c.Try {
 		dead = s.asker() // it will not look again
 	}
-	err = s.change(ctx, "enter", c.Name, func(q *queue.Queue, o *queue.Op) {
+	err = s.change(ctx, c.Name, func(q *queue.Queue, o *queue.Op) {
 		bury(q, o, c.ID, dead)
 		var state driver.State
 		state, refused = o.Enter(q, &c)
 		st = q.Status(c.ID, state, o.Now, sent, c.TTL)
 	})
-	if err != nil {
-		return driver.Status{}, err
-	}
-	return st, queue.NameLimit(refused, c.Name)
+	return st, cmp.Or(err, queue.NameLimit(refused, c.Name))
 }
 
-// Wait implements [driver.Store].
-func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
-	end, err := s.beginRef(ctx, "wait for", r)
-	if err != nil {
-		return driver.Status{}, err
-	}
-	defer end()
+func (s *store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	_ = s.startMail(ctx) // without hints it looks for itself
 	bell, done := s.claims.Subscribe(r.ID)
 	defer done()
@@ -77,10 +58,9 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 			rung = true
 		case <-tick.C:
 		case <-ctx.Done():
+			return st, ctx.Err()
 		case <-s.closed:
-		}
-		if err := s.check(ctx, "wait for", r.Name); err != nil {
-			return driver.Status{}, err
+			return st, driver.ErrClosed
 		}
 		age := s.probe / 2
 		if rung {
@@ -97,7 +77,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 // front look for the dead and for lost hints; the others look at how far they
 // have come, the less often the farther behind they are, so that all together
 // cost little, however many they are.
-func (s *Store) pace(st *driver.Status) time.Duration {
+func (s *store) pace(st *driver.Status) time.Duration {
 	return s.probe * time.Duration(1+min(st.Ahead/front, 19))
 }
 
@@ -114,11 +94,11 @@ func moved(a, b *driver.Status) bool {
 // look returns the status of a claim, as it was no longer than age ago. It
 // changes the queue only if a claim in it has run out, or stands in the way and
 // is a dead client's.
-func (s *Store) look(ctx context.Context, r driver.Ref, k *known, age time.Duration) (st driver.Status, err error) {
+func (s *store) look(ctx context.Context, r driver.Ref, k *known, age time.Duration) (st driver.Status, err error) {
 	if s.glance(&st, r, k, age) {
 		return st, nil
 	}
-	err = s.change(ctx, "wait for", r.Name, func(q *queue.Queue, o *queue.Op) {
+	err = s.change(ctx, r.Name, func(q *queue.Queue, o *queue.Op) {
 		o.Look(q)
 		bury(q, o, r.ID, s.dead)
 		st = q.Status(r.ID, q.State(r), o.Now, time.Time{}, 0)
@@ -129,7 +109,7 @@ func (s *Store) look(ctx context.Context, r driver.Ref, k *known, age time.Durat
 // glance is look without a change; it reports whether none is needed. One reading
 // serves all who look at about the same time. What it cannot read is for who has the
 // lock to tell.
-func (s *Store) glance(st *driver.Status, r driver.Ref, k *known, age time.Duration) bool {
+func (s *store) glance(st *driver.Status, r driver.Ref, k *known, age time.Duration) bool {
 	wanted := time.Now().Add(-age)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -147,24 +127,7 @@ func (s *Store) glance(st *driver.Status, r driver.Ref, k *known, age time.Durat
 	return true
 }
 
-// beginRef is begin for calls about a claim.
-func (s *Store) beginRef(ctx context.Context, what string, r driver.Ref) (func(), error) {
-	if err := r.Check(); err != nil {
-		return nil, fmt.Errorf("%s %q: %w", what, r.Name, err)
-	}
-	return s.begin(ctx, what, r.Name)
-}
-
-// beginName is begin for calls about a name.
-func (s *Store) beginName(ctx context.Context, what, name string) (func(), error) {
-	if err := driver.CheckName(name); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	return s.begin(ctx, what, name)
-}
-
-// Renew implements [driver.Store].
-func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
+func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	if len(rs) == 1 {
 		s.renew(ctx, rs, []int{0}, report)
 		return
@@ -197,33 +160,15 @@ func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 }
 
 // renew renews claims of one name.
-func (s *Store) renew(ctx context.Context, rs []driver.Ref, of []int, report func(int, driver.Status, error)) {
+func (s *store) renew(ctx context.Context, rs []driver.Ref, of []int, report func(int, driver.Status, error)) {
 	name := rs[of[0]].Name
-	fail := func(i int, err error) { report(i, driver.Status{}, err) }
-	sound := make([]int, 0, len(of))
-	for _, i := range of {
-		if err := cmp.Or(driver.CheckTTL(rs[i].TTL), rs[i].Check()); err != nil {
-			fail(i, fmt.Errorf("renew %q: %w", name, err))
-			continue
-		}
-		sound = append(sound, i)
-	}
-	if len(sound) == 0 {
-		return
-	}
-	sts := make([]driver.Status, len(sound))
-	kept := make([]bool, len(sound))
-	end, err := s.begin(ctx, "renew", name)
-	if err == nil {
-		defer end()
-		if _, berr := s.begun(ctx); berr != nil {
-			err = fmt.Errorf("renew %q: %w", name, hopeless(berr))
-		}
-	}
+	sts := make([]driver.Status, len(of))
+	kept := make([]bool, len(of))
+	_, err := s.begun(ctx)
 	if err == nil {
 		sent := time.Now()
-		err = s.change(ctx, "renew", name, func(q *queue.Queue, o *queue.Op) {
-			for k, i := range sound {
+		err = s.change(ctx, name, func(q *queue.Queue, o *queue.Op) {
+			for k, i := range of {
 				r := &rs[i]
 				state := o.Renew(q, *r)
 				if state == driver.Holding {
@@ -236,8 +181,8 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, of []int, report fun
 			// Something has run out, say, and to write that takes room. To write what
 			// holds over takes none.
 			sent = time.Now()
-			if kerr := s.change(ctx, "renew", name, func(q *queue.Queue, o *queue.Op) {
-				for k, i := range sound {
+			if kerr := s.change(ctx, name, func(q *queue.Queue, o *queue.Op) {
+				for k, i := range of {
 					r := &rs[i]
 					if kept[k] = o.Keep(q, *r); kept[k] {
 						sts[k] = q.Status(r.ID, driver.Holding, o.Now, sent, r.TTL)
@@ -248,11 +193,11 @@ func (s *Store) renew(ctx context.Context, rs []driver.Ref, of []int, report fun
 			}
 		}
 	}
-	for k, i := range sound {
-		if err != nil && !kept[k] {
-			fail(i, err)
-		} else {
+	for k, i := range of {
+		if kept[k] {
 			report(i, sts[k], nil)
+		} else {
+			report(i, sts[k], err)
 		}
 	}
 }
@@ -272,49 +217,31 @@ func handOver(c *queue.Claim, n int64, session string) {
 	}
 }
 
-// Adopt implements [driver.Store].
-func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status, err error) {
-	if err := a.Check(); err != nil {
-		return st, fmt.Errorf("adopt: %w", err)
-	}
-	end, err := s.begin(ctx, "adopt", a.Name)
-	if err != nil {
-		return st, err
-	}
-	defer end()
+func (s *store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status, err error) {
 	if _, err := s.begun(ctx); err != nil {
-		return st, fmt.Errorf("adopt %q: %w", a.Name, hopeless(err))
+		return st, err
 	}
 	sent := time.Now()
 	var refused error
-	err = s.change(ctx, "adopt", a.Name, func(q *queue.Queue, o *queue.Op) {
+	err = s.change(ctx, a.Name, func(q *queue.Queue, o *queue.Op) {
 		bury(q, o, a.ID, s.dead)
 		var state driver.State
 		state, refused = o.Adopt(q, &a)
 		st = q.AdoptStatus(&a, state, o.Now, sent)
 	})
-	if err != nil {
-		return driver.Status{}, err
-	}
-	return st, queue.NameLimit(refused, a.Name)
+	return st, cmp.Or(err, queue.NameLimit(refused, a.Name))
 }
 
-// Leave implements [driver.Store].
-func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err error) {
-	end, err := s.beginRef(ctx, "leave", r)
-	if err != nil {
-		return was, err
-	}
-	defer end()
+func (s *store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err error) {
 	owner := s.id
-	err = s.change(ctx, "leave", r.Name, func(q *queue.Queue, o *queue.Op) {
+	err = s.change(ctx, r.Name, func(q *queue.Queue, o *queue.Op) {
 		if c := q.Find(r.ID); c != nil {
 			owner = c.Session
 		}
 		was = o.Leave(q, r)
 	})
 	if err != nil {
-		return driver.Gone, err
+		return was, err
 	}
 	s.claims.Ring(r.ID)
 	if owner != s.id {
@@ -323,89 +250,45 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err 
 	return was, nil
 }
 
-// Resize implements [driver.Store].
-func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
-	if err := driver.CheckUnits(units); err != nil {
-		return st, fmt.Errorf("resize %q: %w", r.Name, err)
-	}
-	end, err := s.beginRef(ctx, "resize", r)
-	if err != nil {
-		return st, err
-	}
-	defer end()
-	err = s.change(ctx, "resize", r.Name, func(q *queue.Queue, o *queue.Op) {
+func (s *store) Resize(ctx context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
+	err = s.change(ctx, r.Name, func(q *queue.Queue, o *queue.Op) {
 		bury(q, o, r.ID, s.asker())
 		state := o.Resize(q, r, units)
 		st = q.Status(r.ID, state, o.Now, time.Time{}, 0)
 	})
-	if err != nil {
-		return driver.Status{}, err
-	}
-	return st, nil
+	return st, err
 }
 
-// Break implements [driver.Store].
-func (s *Store) Break(ctx context.Context, name string) (broken []driver.Entry, err error) {
-	end, err := s.beginName(ctx, "break", name)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	err = s.change(ctx, "break", name, func(q *queue.Queue, o *queue.Op) {
+func (s *store) Break(ctx context.Context, name string) (broken []driver.Entry, err error) {
+	err = s.change(ctx, name, func(q *queue.Queue, o *queue.Op) {
 		bury(q, o, "", s.asker())
 		for _, c := range o.Break(q) {
 			broken = append(broken, c.Entry(o.Now))
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	return broken, nil
+	return broken, err
 }
 
-// SetLimit implements [driver.Store]. The limit is on the disk when it returns,
-// and stays there when the machine starts anew.
-func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
-	if err := cmp.Or(kind.Check(), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
-		return fmt.Errorf("set limit of %q: %w", name, err)
-	}
-	end, err := s.beginName(ctx, "set limit of", name)
-	if err != nil {
-		return err
-	}
-	defer end()
+// SetLimit has the limit on the disk when it returns: it stays there when the
+// machine starts anew.
+func (s *store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
 	var refused error
-	err = s.change(ctx, "set limit of", name, func(q *queue.Queue, o *queue.Op) {
+	err := s.change(ctx, name, func(q *queue.Queue, o *queue.Op) {
 		bury(q, o, "", s.asker())
 		refused = o.SetLimit(q, kind, was, limit)
 	})
-	if err != nil {
-		return err
-	}
-	return queue.NameLimit(refused, name)
+	return cmp.Or(err, queue.NameLimit(refused, name))
 }
 
-// Ask implements [driver.Store].
-func (s *Store) Ask(ctx context.Context, name string) error {
-	end, err := s.beginName(ctx, "ask", name)
-	if err != nil {
-		return err
-	}
-	defer end()
-	return s.change(ctx, "ask", name, func(q *queue.Queue, o *queue.Op) { o.Ask(q) })
+func (s *store) Ask(ctx context.Context, name string) error {
+	return s.change(ctx, name, func(q *queue.Queue, o *queue.Op) { o.Ask(q) })
 }
 
-// Inspect implements [driver.Store].
-func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
-	end, err := s.beginName(ctx, "inspect", name)
-	if err != nil {
-		return driver.Queue{}, err
-	}
-	defer end()
+func (s *store) Inspect(_ context.Context, name string) (driver.Queue, error) {
 	k, forget := s.papers.of(name)
 	defer forget()
 	k.mu.Lock()
-	err = s.peek(k, name)
+	err := s.peek(k, name)
 	if err == nil && s.ranOut(&k.queue) {
 		err = s.peek(k, name)
 	}
@@ -413,14 +296,14 @@ func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) 
 	q.Claims = slices.Clone(q.Claims)
 	k.mu.Unlock() // who changes the queue does not wait for what asks about sessions
 	if err != nil {
-		return driver.Queue{}, fmt.Errorf("inspect %q: %w", name, hopeless(err))
+		return driver.Queue{}, err
 	}
 	return s.show(name, q, s.asker()), nil
 }
 
 // ranOut reports whether a claim of the queue has run out. One that is renewed
 // while the queue is read may look so: who cares reads again.
-func (s *Store) ranOut(q *queue.Queue) bool {
+func (s *store) ranOut(q *queue.Queue) bool {
 	next := q.NextExpiry()
 	return next != 0 && next <= s.clock.now()
 }
@@ -428,37 +311,30 @@ func (s *Store) ranOut(q *queue.Queue) bool {
 // show is a queue as others see it, after what time and death have changed in
 // it. That is not saved: who asks may not be allowed to, and whoever uses the
 // name next does it.
-func (s *Store) show(name string, q queue.Queue, dead func(string) bool) driver.Queue {
+func (s *store) show(name string, q queue.Queue, dead func(string) bool) driver.Queue {
 	o := &queue.Op{Now: s.clock.now(), Drawn: queue.Undrawn}
 	o.Drop(&q, func(c *queue.Claim) bool { return dead(c.Session) })
 	return q.View(name, o.Now)
 }
 
-// List implements [driver.Store]. The name of a file that can't be read is the
-// file's.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+// List yields errors under the names of the files that can't be read.
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	return func(yield func(driver.Queue, error) bool) {
-		end, err := s.begin(ctx, "list", prefix)
-		if err != nil {
-			yield(driver.Queue{}, err)
-			return
-		}
-		defer end()
 		dead := s.asker()
 		for f, err := range s.queues.files() {
 			if err == nil && strings.HasSuffix(f.name, asideSuffix) {
 				continue
 			}
 			if err == nil {
-				err = s.check(ctx, "list", prefix)
+				err = s.ended(ctx)
 			}
 			if err != nil {
-				yield(driver.Queue{}, fmt.Errorf("list %q: %w", prefix, hopeless(err)))
+				yield(driver.Queue{}, err)
 				return
 			}
 			v, err := s.listed(f, prefix, dead)
 			if err != nil {
-				err = &driver.NameError{Name: strings.TrimSuffix(f.name, queueSuffix), Err: fmt.Errorf("list %q: %w", prefix, hopeless(err))}
+				err = &driver.NameError{Name: strings.TrimSuffix(f.name, queueSuffix), Err: err}
 			}
 			if (err != nil || len(v.Claims) > 0) && !yield(v, err) {
 				return
@@ -468,7 +344,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 }
 
 // listed is the queue in a file; without claims if its name has another prefix.
-func (s *Store) listed(f entry, prefix string, dead func(string) bool) (v driver.Queue, err error) {
+func (s *store) listed(f entry, prefix string, dead func(string) bool) (v driver.Queue, err error) {
 	name, q, err := s.loadFile(f)
 	if err == nil && s.ranOut(&q) {
 		name, q, err = s.loadFile(f)

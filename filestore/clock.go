@@ -66,7 +66,7 @@ func (t *timebase) now() int64 { return t.base + int64(t.uptime()/time.Microseco
 var errNoClock = errors.New("it does not hold a clock")
 
 // readClock returns nil if the folder has no clock yet.
-func (s *Store) readClock() (*clockFile, error) {
+func (s *store) readClock() (*clockFile, error) {
 	b, err := s.root.Read(clockName, nil)
 	if disk.IsGone(err) {
 		return nil, nil
@@ -87,13 +87,13 @@ func (s *Store) readClock() (*clockFile, error) {
 	return &f, nil
 }
 
-func (s *Store) damaged(file string, err error) error {
+func (s *store) damaged(file string, err error) error {
 	return driver.Permanent(fmt.Errorf("the file %s/%s cannot be used: %w; "+
 		"when no process uses the folder any more, delete the folder", s.root.Path(), file, err))
 }
 
 // writeClock makes the clock's file anew. The folder is locked.
-func (s *Store) writeClock(f *clockFile) error {
+func (s *store) writeClock(f *clockFile) error {
 	const aside = clockName + ".new" // one name: whoever comes next replaces it
 	if err := s.root.Create(aside, f.encode(), true); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (s *Store) writeClock(f *clockFile) error {
 }
 
 // takeClock takes over the folder's clock, if it was set in this boot.
-func (s *Store) takeClock() (bool, error) {
+func (s *store) takeClock() (bool, error) {
 	f, err := s.readClock()
 	if err != nil || f == nil || f.Boot != s.clock.boot {
 		return false, err
@@ -119,7 +119,7 @@ func (s *Store) takeClock() (bool, error) {
 
 // setClock takes over the folder's clock, or starts it for this boot. The
 // folder is locked.
-func (s *Store) setClock(wall time.Time) error {
+func (s *store) setClock(wall time.Time) error {
 	f, err := s.readClock()
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (s *Store) setClock(wall time.Time) error {
 // time is the folder's clock for an operation that may put it into a file. It
 // waits for the mark only when the clock has reached it. Who locks a file calls
 // it before, too, so as not to wait with the file locked.
-func (s *Store) time(ctx context.Context) (int64, error) {
+func (s *store) time(ctx context.Context) (int64, error) {
 	now := s.clock.now()
 	mark := s.clock.mark.Load()
 	if now < mark {
@@ -175,7 +175,7 @@ func (s *Store) time(ctx context.Context) (int64, error) {
 
 // moveMark may be called under the lock of a file: nobody takes one of those
 // under the lock of the folder.
-func (s *Store) moveMark(ctx context.Context, now int64) error {
+func (s *store) moveMark(ctx context.Context, now int64) error {
 	f, err := s.lockClock(ctx)
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func (s *Store) moveMark(ctx context.Context, now int64) error {
 
 // lockClock locks the folder and reads the clock, which must be the one that this
 // store goes by.
-func (s *Store) lockClock(ctx context.Context) (f *clockFile, err error) {
+func (s *store) lockClock(ctx context.Context) (f *clockFile, err error) {
 	if err := s.folder.take(ctx, folderLock); err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (s *Store) lockClock(ctx context.Context) (f *clockFile, err error) {
 
 // writeMark puts the marks of f on the disk: in place if the file is as was. The
 // folder is locked.
-func (s *Store) writeMark(f *clockFile, was []byte) error {
+func (s *store) writeMark(f *clockFile, was []byte) error {
 	b, err := s.root.Read(clockName, nil)
 	if err != nil {
 		return err

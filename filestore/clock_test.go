@@ -110,7 +110,7 @@ func TestAnotherMachine(t *testing.T) {
 	c := claim("a")
 	enter(t, s, c, driver.Holding)
 	_, err := open(dir, booted(t, "two", time.Hour, time.Now()))
-	wants(t, err, dir, s.id, "not be shared between machines")
+	wants(t, err, dir, s.in.id, "not be shared between machines")
 	if q, err := s.Inspect(t.Context(), "a"); err != nil || len(q.Claims) != 1 {
 		t.Errorf("the holder's queue is %+v, %v", q, err)
 	}
@@ -155,7 +155,7 @@ func TestMark(t *testing.T) {
 		for _, s := range []*Store{s, other} {
 			c := claim("a")
 			st := enter(t, s, c, driver.Holding)
-			f, err := s.readClock()
+			f, err := s.in.readClock()
 			if err != nil || f.Mark <= st.Token {
 				t.Fatalf("token %d with the mark at %+v, %v", st.Token, f, err)
 			}
@@ -188,8 +188,8 @@ func TestBrokenTokens(t *testing.T) {
 		}
 	}
 	move(time.Minute)
-	s.sweepFolder(time.Second)
-	if n := countFiles(t, s.queues.dir.Path()); n != 0 {
+	s.in.sweepFolder(time.Second)
+	if n := countFiles(t, s.in.queues.dir.Path()); n != 0 {
 		t.Errorf("%d files are left of an empty queue", n)
 	}
 }
@@ -224,7 +224,7 @@ func TestRebootSpoiledFolder(t *testing.T) {
 	s := mustOpen(t, dir)
 	enter(t, s, claim("good"), driver.Holding)
 	bad := (shardOf("good") + 1) % shards
-	path := filepath.Join(s.queues.dir.Path(), shardName(bad))
+	path := filepath.Join(s.in.queues.dir.Path(), shardName(bad))
 	s.Close()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)

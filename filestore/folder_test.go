@@ -154,7 +154,7 @@ func TestOpenRefuses(t *testing.T) {
 
 // queueFile is where the queue of name is kept.
 func queueFile(s *Store, name string) string {
-	return filepath.Join(s.queues.dir.Path(), shardName(shardOf(name)), queueFileName(name))
+	return filepath.Join(s.in.queues.dir.Path(), shardName(shardOf(name)), queueFileName(name))
 }
 
 // TestDamagedQueue: a queue that can't be read is never taken for an empty one.
@@ -209,7 +209,7 @@ func TestDamagedQueue(t *testing.T) {
 		"no owner":     line(held.ID+" - 0 1", held.ID+" - 1 1"),
 		"odd flags":    line(held.ID+" - 0 1 a", held.ID+" - 0 1 z"),
 		"no id":        line(held.ID, ""),
-		"a path":       line(s.id, "../../x"),
+		"a path":       line(s.in.id, "../../x"),
 	} {
 		t.Run(what, func(t *testing.T) {
 			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -243,7 +243,7 @@ func TestDamagedQueue(t *testing.T) {
 
 func TestDamagedRecord(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
-	path := filepath.Join(s.records.dir.Path(), shardName(shardOf("r")), recordFileName("r"))
+	path := filepath.Join(s.in.records.dir.Path(), shardName(shardOf("r")), recordFileName("r"))
 	if _, err := s.CompareAndSwap(t.Context(), driver.Record{Name: "r", Value: []byte("v")}); err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestDamagedRecord(t *testing.T) {
 // TestRecordFile: text stays readable, and all bytes come back.
 func TestRecordFile(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
-	path := filepath.Join(s.records.dir.Path(), shardName(shardOf("r")), recordFileName("r"))
+	path := filepath.Join(s.in.records.dir.Path(), shardName(shardOf("r")), recordFileName("r"))
 	version := int64(0)
 	for _, c := range []struct{ value, shown string }{
 		{"hällo", `"text": "hällo"`},
@@ -308,8 +308,8 @@ func TestDeletedInTheSameMicrosecond(t *testing.T) {
 	}
 	swap(b.Version, nil)
 	move(time.Millisecond)
-	s.sweepFolder(time.Second)
-	if n := countFiles(t, s.records.dir.Path()); n != 0 {
+	s.in.sweepFolder(time.Second)
+	if n := countFiles(t, s.in.records.dir.Path()); n != 0 {
 		t.Errorf("%d files are left of a deleted record", n)
 	}
 }
@@ -392,7 +392,7 @@ func TestFolderGone(t *testing.T) {
 	t.Run("session removed", func(t *testing.T) {
 		s := mustOpen(t, t.TempDir())
 		enter(t, s, claim("b"), driver.Holding)
-		if err := os.RemoveAll(filepath.Join(s.sessions.Path(), s.id)); err != nil {
+		if err := os.RemoveAll(filepath.Join(s.in.sessions.Path(), s.in.id)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := s.Enter(t.Context(), claim("a"))
@@ -471,8 +471,8 @@ func TestReadOnlyFolder(t *testing.T) {
 // the folder locked delays calls, but they end with their context, and Close.
 func TestStoppedProcess(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
-	stopped := mustOpen(t, s.root.Path())
-	sh, err := stopped.queues.shard(shardOf("a"))
+	stopped := mustOpen(t, s.in.root.Path())
+	sh, err := stopped.in.queues.shard(shardOf("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -518,7 +518,7 @@ func TestStoppedProcess(t *testing.T) {
 func TestCloseLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	first := mustOpen(t, dir) // so that what is made once is there
-	first.sweepDue()
+	first.in.sweepDue()
 	first.Close()
 	descriptors := func() int {
 		names, err := os.ReadDir("/dev/fd")

@@ -45,7 +45,7 @@ func TestHandedOverOutlivesItsProcess(t *testing.T) {
 	try := claim("a")
 	try.Try = true
 	enter(t, s, try, driver.Refused)
-	s.sweepFolder(patience)
+	s.in.sweepFolder(patience)
 	client := pawl.New(s, &pawl.Options{TTL: long})
 	defer client.Close(context.Background())
 	lease, err := client.Mutex("a").Adopt(t.Context(), said[2])

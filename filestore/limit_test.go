@@ -28,9 +28,9 @@ func TestLimitOverBoots(t *testing.T) {
 	s.Close()
 
 	s = mustOpenOn(t, dir, booted(t, "two", time.Minute, start.Add(24*time.Hour)))
-	s.sweepFolder(patience)
-	s.sweepFolder(patience)
-	if n := countFiles(t, s.queues.dir.Path()); n != 1 {
+	s.in.sweepFolder(patience)
+	s.in.sweepFolder(patience)
+	if n := countFiles(t, s.in.queues.dir.Path()); n != 1 {
 		t.Fatalf("%d files are left, want that of the limit", n)
 	}
 	var limit *driver.MismatchError
@@ -47,8 +47,8 @@ func TestLimitOverBoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Millisecond) // the clock passes the last token
-	s.sweepFolder(patience)
-	if n := countFiles(t, s.queues.dir.Path()); n != 0 {
+	s.in.sweepFolder(patience)
+	if n := countFiles(t, s.in.queues.dir.Path()); n != 0 {
 		t.Errorf("%d files are left of a limit that was set back", n)
 	}
 }

@@ -25,7 +25,7 @@ func TestStoppedInLine(t *testing.T) {
 	s := mustOpen(t, dir)
 	held := claim("n")
 	enter(t, s, held, driver.Holding)
-	sh, err := s.queues.shard(shardOf("n"))
+	sh, err := s.in.queues.shard(shardOf("n"))
 	if err != nil {
 		t.Fatal(err)
 	}

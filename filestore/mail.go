@@ -3,7 +3,6 @@ package filestore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -35,7 +34,7 @@ const (
 )
 
 // tell passes on whom an operation concerns.
-func (s *Store) tell(signals []queue.Signal) {
+func (s *store) tell(signals []queue.Signal) {
 	for _, sig := range signals {
 		kind := mailGranted
 		switch sig.Kind {
@@ -54,14 +53,14 @@ func (s *Store) tell(signals []queue.Signal) {
 
 // send leaves a hint for another session. One that never waits or listens has
 // no pipe, and needs none.
-func (s *Store) send(session, claim, kind string) {
+func (s *store) send(session, claim, kind string) {
 	if session != "" {
 		_ = s.sessions.Append(filepath.Join(session, mailName), []byte(claim+"."+kind+"\n"))
 	}
 }
 
 // receive acts on a hint.
-func (s *Store) receive(claim, kind string) {
+func (s *store) receive(claim, kind string) {
 	n := driver.Notice{Kind: driver.Check, ID: claim}
 	switch kind {
 	case mailGranted:
@@ -77,7 +76,7 @@ func (s *Store) receive(claim, kind string) {
 	s.notify(n)
 }
 
-func (s *Store) notify(n driver.Notice) {
+func (s *store) notify(n driver.Notice) {
 	s.mu.Lock()
 	listeners := make([]func(driver.Notice), 0, len(s.listen))
 	for _, f := range s.listen {
@@ -89,13 +88,7 @@ func (s *Store) notify(n driver.Notice) {
 	}
 }
 
-// Listen implements [driver.Store].
-func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
-	end, err := s.begin(ctx, "listen", "")
-	if err != nil {
-		return err
-	}
-	defer end()
+func (s *store) Listen(ctx context.Context, f func(driver.Notice)) error {
 	s.mu.Lock()
 	key := s.next
 	s.next++
@@ -107,7 +100,7 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 		s.mu.Unlock()
 	}()
 	if err := s.startMail(ctx); err != nil {
-		return fmt.Errorf("listen: %w", hopeless(err))
+		return err
 	}
 	f(driver.Notice{Kind: driver.Check})
 	select {
@@ -119,7 +112,7 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 }
 
 // startMail makes sure that hints arrive from now on, or returns why they cannot.
-func (s *Store) startMail(ctx context.Context) error {
+func (s *store) startMail(ctx context.Context) error {
 	home, err := s.begun(ctx)
 	if err != nil {
 		return err
@@ -143,7 +136,7 @@ func (s *Store) startMail(ctx context.Context) error {
 }
 
 // readMail takes in hints until the store is closed.
-func (s *Store) readMail(f *os.File) {
+func (s *store) readMail(f *os.File) {
 	buf := make([]byte, 64<<10)
 	read := 0
 	for {

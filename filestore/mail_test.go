@@ -53,7 +53,7 @@ func TestFullMail(t *testing.T) {
 	ours, stopped := mustOpen(t, dir), mustOpen(t, dir)
 	c := claim("a")
 	enter(t, stopped, c, driver.Holding)
-	home, err := stopped.begun(t.Context())
+	home, err := stopped.in.begun(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,9 +65,9 @@ func TestFullMail(t *testing.T) {
 	if info, err := pipe.Stat(); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
 		t.Skip("there are no pipes here")
 	}
-	mail := filepath.Join(stopped.id, mailName)
+	mail := filepath.Join(stopped.in.id, mailName)
 	hint := []byte(driver.NewID() + "." + mailCheck + "\n")
-	for ours.sessions.Append(mail, hint) == nil {
+	for ours.in.sessions.Append(mail, hint) == nil {
 	}
 	enter(t, ours, claim("a"), driver.Waiting)
 	if broken, err := ours.Break(t.Context(), "a"); err != nil || len(broken) != 1 {
@@ -75,7 +75,7 @@ func TestFullMail(t *testing.T) {
 	}
 	notices := listen(t, stopped)
 	told(t, notices, driver.Notice{Kind: driver.Check})
-	ours.send(stopped.id, c.ID, mailWanted)
+	ours.in.send(stopped.in.id, c.ID, mailWanted)
 	told(t, notices, driver.Notice{Kind: driver.Wanted, ID: c.ID})
 }
 
@@ -87,7 +87,7 @@ func TestMailInAFile(t *testing.T) {
 	m.pipes, m.probe = false, time.Millisecond
 	ours, theirs := mustOpenOn(t, dir, m), mustOpenOn(t, dir, m)
 	notices := listen(t, theirs)
-	path := filepath.Join(dir, "sessions", theirs.id, mailName)
+	path := filepath.Join(dir, "sessions", theirs.in.id, mailName)
 	size := func() int64 {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -97,7 +97,7 @@ func TestMailInAFile(t *testing.T) {
 	}
 	long := strings.Repeat("A", 2000)
 	for i := 0; size() <= mailMost; i++ {
-		ours.send(theirs.id, fmt.Sprint(long, i), mailCheck)
+		ours.in.send(theirs.in.id, fmt.Sprint(long, i), mailCheck)
 	}
 	for end := time.Now().Add(patience); size() > mailMost; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -105,7 +105,7 @@ func TestMailInAFile(t *testing.T) {
 		}
 	}
 	told(t, notices, driver.Notice{Kind: driver.Check})
-	ours.send(theirs.id, "last", mailWanted)
+	ours.in.send(theirs.in.id, "last", mailWanted)
 	told(t, notices, driver.Notice{Kind: driver.Wanted, ID: "last"})
 }
 
@@ -116,7 +116,7 @@ func TestMailThatCannotBegin(t *testing.T) {
 	s, other := mustOpen(t, dir), mustOpen(t, dir)
 	held := claim("a")
 	enter(t, s, held, driver.Holding)
-	inTheWay := filepath.Join(dir, "sessions", s.id, mailName)
+	inTheWay := filepath.Join(dir, "sessions", s.in.id, mailName)
 	if err := os.Mkdir(inTheWay, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -42,8 +42,8 @@ func TestMarkOnAFullDisk(t *testing.T) {
 	}
 	move(time.Hour) // beyond the mark: it is moved before anything else
 	renewed(t, t.Context(), s, ref(held))
-	if f, err := s.readClock(); err != nil || f.Mark <= s.clock.now() {
-		t.Errorf("it is %d, and the clock's file says %+v, %v", s.clock.now(), f, err)
+	if f, err := s.in.readClock(); err != nil || f.Mark <= s.in.clock.now() {
+		t.Errorf("it is %d, and the clock's file says %+v, %v", s.in.clock.now(), f, err)
 	}
 	leave(t, s, held)
 }
@@ -71,7 +71,7 @@ func TestMarkOfASpoiledClock(t *testing.T) {
 			held := claim("held")
 			held.TTL = 24 * time.Hour
 			enter(t, s, held, driver.Holding)
-			f, err := s.readClock()
+			f, err := s.in.readClock()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +82,7 @@ func TestMarkOfASpoiledClock(t *testing.T) {
 				move(time.Hour)
 				renewed(t, t.Context(), s, ref(held))
 				was := *f
-				if f, err = mustOpenOn(t, dir, m).readClock(); err != nil || f.Mark <= s.clock.now() || f.Base != was.Base {
+				if f, err = mustOpenOn(t, dir, m).in.readClock(); err != nil || f.Mark <= s.in.clock.now() || f.Base != was.Base {
 					t.Errorf("the file says %+v, before %+v, %v", f, was, err)
 				}
 			}
@@ -113,7 +113,7 @@ func TestMarkOfTwoCopies(t *testing.T) {
 	dir := t.TempDir()
 	m, move := still(t)
 	s := mustOpenOn(t, dir, m)
-	f, err := s.readClock()
+	f, err := s.in.readClock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,14 +122,14 @@ func TestMarkOfTwoCopies(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, clockName), f.encode(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := mustOpenOn(t, dir, m).clock.mark.Load(); got != low {
+	if got := mustOpenOn(t, dir, m).in.clock.mark.Load(); got != low {
 		t.Errorf("who reads meanwhile takes the mark to be %d of %d and %d", got, low, f.Again)
 	}
 	s.Close()
 	move(time.Second)
 	m.boot = "another"
 	m.wall = func() time.Time { return time.Unix(0, 0) }
-	if now := mustOpenOn(t, dir, m).clock.now(); now < f.Again {
+	if now := mustOpenOn(t, dir, m).in.clock.now(); now < f.Again {
 		t.Errorf("after a boot the clock starts at %d, before %d", now, f.Again)
 	}
 }
@@ -148,7 +148,7 @@ func TestStoppedAmidTheMark(t *testing.T) {
 		refs[i] = ref(c)
 	}
 	stopped := mustOpenOn(t, dir, m)
-	if err := stopped.folder.take(t.Context(), folderLock); err != nil {
+	if err := stopped.in.folder.take(t.Context(), folderLock); err != nil {
 		t.Fatal(err)
 	}
 	move(6 * time.Minute)
@@ -164,14 +164,14 @@ func TestStoppedAmidTheMark(t *testing.T) {
 		t.Error(err)
 	}
 	// The mark is moved as soon as that can be, without another operation.
-	stopped.folder.drop(folderLock)
-	for end := time.Now().Add(patience); s.clock.mark.Load() < s.clock.now()+reserve/2; time.Sleep(time.Millisecond) {
+	stopped.in.folder.drop(folderLock)
+	for end := time.Now().Add(patience); s.in.clock.mark.Load() < s.in.clock.now()+reserve/2; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the mark is not moved")
 		}
 	}
 	// Beyond the mark everybody waits, but with no name's file locked.
-	if err := stopped.folder.take(t.Context(), folderLock); err != nil {
+	if err := stopped.in.folder.take(t.Context(), folderLock); err != nil {
 		t.Fatal(err)
 	}
 	move(time.Hour)
@@ -183,9 +183,9 @@ func TestStoppedAmidTheMark(t *testing.T) {
 		done <- err
 	}()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		s.folder.mu.Lock()
-		waits := len(s.folder.lines) > 0
-		s.folder.mu.Unlock()
+		s.in.folder.mu.Lock()
+		waits := len(s.in.folder.lines) > 0
+		s.in.folder.mu.Unlock()
 		if waits {
 			break
 		}
@@ -193,7 +193,7 @@ func TestStoppedAmidTheMark(t *testing.T) {
 			t.Fatal("nobody waits for the folder")
 		}
 	}
-	if !s.queues.free("n") {
+	if !s.in.queues.free("n") {
 		t.Error("the name's file is locked while the mark is waited for")
 	}
 	cancel()
@@ -201,5 +201,5 @@ func TestStoppedAmidTheMark(t *testing.T) {
 		t.Errorf("Enter: %v", err)
 	}
 	s.Close()
-	stopped.folder.drop(folderLock)
+	stopped.in.folder.drop(folderLock)
 }

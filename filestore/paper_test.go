@@ -51,7 +51,7 @@ func TestChangesOfAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := mustOpen(t, dir)
-	sh, err := s.queues.shard(0)
+	sh, err := s.in.queues.shard(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestRenewedWhileRead(t *testing.T) {
 	held := claim("a")
 	enter(t, s, held, driver.Holding)
 	enter(t, s, claim("a"), driver.Waiting)
-	sh, err := s.queues.shard(shardOf("a"))
+	sh, err := s.in.queues.shard(shardOf("a"))
 	if err != nil {
 		t.Fatal(err)
 	}

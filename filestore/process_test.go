@@ -120,7 +120,7 @@ func TestDeadWaiterPassedOver(t *testing.T) {
 // not refused because of the dead.
 func TestDeadAreNotWaitedFor(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
-	holder := start(t, "hold", s.root.Path(), "a")
+	holder := start(t, "hold", s.in.root.Path(), "a")
 	holder.expect("holding")
 	try := claim("a")
 	try.Try = true
@@ -131,7 +131,7 @@ func TestDeadAreNotWaitedFor(t *testing.T) {
 	if q, err := s.Inspect(t.Context(), "a"); err != nil || len(q.Claims) != 0 {
 		t.Errorf("the dead are shown: %+v, %v", q, err)
 	}
-	holder = start(t, "hold", s.root.Path(), "a")
+	holder = start(t, "hold", s.in.root.Path(), "a")
 	holder.expect("holding")
 	holder.kill()
 	<-holder.ended
@@ -317,8 +317,8 @@ func TestKilledAtAnyInstant(t *testing.T) {
 	}
 	s := mustOpen(t, dir)
 	hold(t, s, claim("a"))
-	s.sweepSessions()
-	if ids, err := s.sessionIDs(); err != nil || len(ids) != 1 {
+	s.in.sweepSessions()
+	if ids, err := s.in.sessionIDs(); err != nil || len(ids) != 1 {
 		t.Errorf("%d sessions are left, %v", len(ids), err)
 	}
 	s.Close()

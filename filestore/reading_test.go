@@ -89,7 +89,7 @@ func TestReadingWritesNothing(t *testing.T) {
 func BenchmarkList(b *testing.B) {
 	s := mustOpen(b, b.TempDir()+"/locks")
 	const names = 100_000
-	gone := mustOpen(b, s.root.Path())
+	gone := mustOpen(b, s.in.root.Path())
 	c := claim("n/0")
 	enter(b, gone, c, driver.Holding)
 	raw, err := os.ReadFile(queueFile(s, c.Name))
@@ -102,7 +102,7 @@ func BenchmarkList(b *testing.B) {
 	}
 	for i := range names {
 		name := fmt.Sprint("n/", i)
-		if _, err := s.queues.shard(shardOf(name)); err != nil {
+		if _, err := s.in.queues.shard(shardOf(name)); err != nil {
 			b.Fatal(err)
 		}
 		if err := os.WriteFile(queueFile(s, name), encode(name, p.queue), 0o600); err != nil {

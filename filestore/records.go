@@ -50,7 +50,7 @@ func (f *recordFile) record(name string, now int64) driver.Record {
 }
 
 // loadRecord reads a record's file; the zero value if it is not there.
-func (s *Store) loadRecord(sh *shard, file string) (f recordFile, err error) {
+func (s *store) loadRecord(sh *shard, file string) (f recordFile, err error) {
 	raw, err := sh.dir.Read(file, nil)
 	if disk.IsGone(err) {
 		return f, nil
@@ -73,17 +73,11 @@ func (s *Store) loadRecord(sh *shard, file string) (f recordFile, err error) {
 	return f, nil
 }
 
-// Load implements [driver.Store].
-func (s *Store) Load(ctx context.Context, name string) (driver.Record, error) {
+func (s *store) Load(_ context.Context, name string) (driver.Record, error) {
 	none := driver.Record{Name: name}
-	end, err := s.beginName(ctx, "load", name)
-	if err != nil {
-		return none, err
-	}
-	defer end()
 	sh, err := s.records.existing(shardOf(name))
 	if err != nil {
-		return none, fmt.Errorf("load %q: %w", name, hopeless(err))
+		return none, err
 	}
 	if sh == nil {
 		return none, nil
@@ -91,39 +85,20 @@ func (s *Store) Load(ctx context.Context, name string) (driver.Record, error) {
 	return s.loadNow(sh, name)
 }
 
-func (s *Store) loadNow(sh *shard, name string) (driver.Record, error) {
+func (s *store) loadNow(sh *shard, name string) (driver.Record, error) {
 	err := sh.there()
 	var f recordFile
 	if err == nil {
 		f, err = s.loadRecord(sh, recordFileName(name))
 	}
-	if err != nil {
-		return driver.Record{Name: name}, fmt.Errorf("load %q: %w", name, hopeless(err))
-	}
-	return f.record(name, s.clock.now()), nil
+	return f.record(name, s.clock.now()), err
 }
 
-// CompareAndSwap implements [driver.Store]. The value is on the disk when it
-// returns.
-func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
-	if err := r.Check(); err != nil {
-		return driver.Record{}, fmt.Errorf("compare and swap %q: %w", r.Name, err)
+// CompareAndSwap has the value on the disk when it returns.
+func (s *store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
+	if _, err := s.begun(ctx); err != nil { // which goes by the folder's clock
+		return r, err
 	}
-	end, err := s.begin(ctx, "compare and swap", r.Name)
-	if err != nil {
-		return driver.Record{}, err
-	}
-	defer end()
-	if _, err = s.begun(ctx); err == nil { // which goes by the folder's clock
-		r, err = s.swap(ctx, r)
-	}
-	if err != nil {
-		return r, fmt.Errorf("compare and swap %q: %w", r.Name, hopeless(err))
-	}
-	return r, nil
-}
-
-func (s *Store) swap(ctx context.Context, r driver.Record) (driver.Record, error) {
 	none := driver.Record{Name: r.Name}
 	sh, err := s.records.shard(shardOf(r.Name))
 	if err != nil {
@@ -188,17 +163,10 @@ func (f *recordFile) set(value []byte) {
 	}
 }
 
-// WaitChange implements [driver.Store].
-func (s *Store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
-	none := driver.Record{Name: name}
-	end, err := s.beginName(ctx, "wait for a change of", name)
-	if err != nil {
-		return none, err
-	}
-	defer end()
+func (s *store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
 	sh, err := s.records.shard(shardOf(name))
 	if err != nil {
-		return none, fmt.Errorf("wait for a change of %q: %w", name, hopeless(err))
+		return driver.Record{}, err
 	}
 	bell, unsubscribe := s.values.Subscribe(filepath.Join(sh.dir.Path(), recordFileName(name)))
 	defer unsubscribe()
@@ -207,9 +175,6 @@ func (s *Store) WaitChange(ctx context.Context, name string, version int64) (dri
 	t := time.NewTimer(every)
 	defer t.Stop()
 	for {
-		if err := s.check(ctx, "wait for a change of", name); err != nil {
-			return none, err
-		}
 		r, err := s.loadNow(sh, name)
 		if err != nil || r.Version != version {
 			return r, err
@@ -222,13 +187,15 @@ func (s *Store) WaitChange(ctx context.Context, name string, version int64) (dri
 		case <-bell:
 		case <-t.C:
 		case <-ctx.Done():
+			return r, ctx.Err()
 		case <-s.closed:
+			return r, driver.ErrClosed
 		}
 	}
 }
 
 // sweepRecord removes a record that has run out.
-func (s *Store) sweepRecord(ctx context.Context, e entry) {
+func (s *store) sweepRecord(ctx context.Context, e entry) {
 	litter := func() bool {
 		f, err := s.loadRecord(e.shard, e.name)
 		now := s.clock.now()
@@ -243,8 +210,3 @@ func (s *Store) sweepRecord(ctx context.Context, e entry) {
 		_ = e.shard.dir.Remove(e.name)
 	}
 }
-
-var (
-	_ driver.Store      = (*Store)(nil)
-	_ driver.AllEnterer = (*Store)(nil)
-)

@@ -18,7 +18,7 @@ import (
 func TestRefusedAndOver(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	enter(t, s, claim("a"), driver.Holding)
-	sh, err := s.queues.shard(shardOf("a"))
+	sh, err := s.in.queues.shard(shardOf("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,15 +39,15 @@ func TestRefusedAndOver(t *testing.T) {
 func TestBeginBesideStopped(t *testing.T) {
 	dir := t.TempDir()
 	s, stopped := mustOpen(t, dir), mustOpen(t, dir)
-	if err := stopped.folder.take(t.Context(), folderLock); err != nil {
+	if err := stopped.in.folder.take(t.Context(), folderLock); err != nil {
 		t.Fatal(err)
 	}
 	waiting := func(n int) {
 		t.Helper()
 		await.That(t, "it does not wait for the folder", func() bool {
-			s.folder.mu.Lock()
-			defer s.folder.mu.Unlock()
-			l := s.folder.lines[folderLock]
+			s.in.folder.mu.Lock()
+			defer s.in.folder.mu.Unlock()
+			l := s.in.folder.lines[folderLock]
 			return l != nil && len(l.waiting) == n
 		})
 	}
@@ -64,7 +64,7 @@ func TestBeginBesideStopped(t *testing.T) {
 	if err := await.Value(t, "it has given up", ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("Enter returned %v", err)
 	}
-	stopped.folder.drop(folderLock)
+	stopped.in.folder.drop(folderLock)
 	enter(t, s, claim("a"), driver.Holding)
 }
 
@@ -89,7 +89,7 @@ func TestAllBesideStopped(t *testing.T) {
 	first, last := namesInOrder()
 	held := claim(first)
 	enter(t, s, held, driver.Holding)
-	sh, err := stopped.queues.shard(shardOf(last))
+	sh, err := stopped.in.queues.shard(shardOf(last))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestAllBesideStopped(t *testing.T) {
 		sts, err := both.EnterAll(await.Context(t), cs)
 		done <- outcome{sts, err}
 	}()
-	other, err := both.queues.shard(shardOf(last))
+	other, err := both.in.queues.shard(shardOf(last))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestReadWhileItGrows(t *testing.T) {
 	held, waits := claim("a"), claim("a")
 	enter(t, other, held, driver.Holding)
 	enter(t, s, waits, driver.Waiting)
-	sh, err := other.queues.shard(shardOf("a"))
+	sh, err := other.in.queues.shard(shardOf("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,15 +153,15 @@ func TestReadWhileItGrows(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		k, forget := s.papers.of("a")
+		k, forget := s.in.papers.of("a")
 		defer forget()
-		st, err := s.look(await.Context(t), ref(waits), k, 0)
+		st, err := s.in.look(await.Context(t), ref(waits), k, 0)
 		if err == nil && st.State != driver.Waiting {
 			err = errors.New(st.State.String())
 		}
 		done <- err
 	}()
-	own, err := s.queues.shard(shardOf("a"))
+	own, err := s.in.queues.shard(shardOf("a"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ type session struct {
 //
 // The folder gets its name when its file is locked: nobody who cleans up takes
 // it for a dead one's before, and nobody knows of it before a claim names it.
-func (s *Store) begun(ctx context.Context) (*disk.Dir, error) {
+func (s *store) begun(ctx context.Context) (*disk.Dir, error) {
 	s.session.mu.Lock()
 	home, self := s.session.home, s.session.self
 	s.session.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *Store) begun(ctx context.Context) (*disk.Dir, error) {
 //
 // Invariant: who has a session goes by the folder's clock. While another machine
 // sets that anew, nobody begins one; after it, only who goes by the new one.
-func (s *Store) startSession(ctx context.Context) (_ *disk.Dir, err error) {
+func (s *store) startSession(ctx context.Context) (_ *disk.Dir, err error) {
 	if _, err := s.lockClock(ctx); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *Store) startSession(ctx context.Context) (_ *disk.Dir, err error) {
 }
 
 // endSession removes what startSession made; that ends the session's claims.
-func (s *Store) endSession() {
+func (s *store) endSession() {
 	if s.session.home == nil {
 		return
 	}
@@ -138,7 +138,7 @@ type others struct {
 // found out it counts as alive: its claims have their TTL. Who was alive half a
 // probe ago is not asked about again, which is good enough for those who will
 // look again.
-func (s *Store) dead(session string) bool {
+func (s *store) dead(session string) bool {
 	if session == "" || session == s.id {
 		return false
 	}
@@ -167,7 +167,7 @@ func (s *Store) dead(session string) bool {
 }
 
 // asker is dead for one operation, which relies on nothing from before it.
-func (s *Store) asker() func(session string) bool {
+func (s *store) asker() func(session string) bool {
 	known := make(map[string]bool)
 	return func(session string) bool {
 		if session == "" || session == s.id {
@@ -187,7 +187,7 @@ func (s *Store) asker() func(session string) bool {
 // The shared lock that this takes for an instant disturbs nobody: others who
 // ask share it, and the owner took its own before it told anyone of the file.
 // A file that is not there was removed by its owner, or because it was dead.
-func (s *Store) ask(session string) bool {
+func (s *store) ask(session string) bool {
 	f, err := s.sessions.File(session + "/" + sessionName)
 	if err != nil {
 		return disk.IsGone(err)
@@ -198,7 +198,7 @@ func (s *Store) ask(session string) bool {
 }
 
 // anyAlive returns a session that is in use, or "".
-func (s *Store) anyAlive() (string, error) {
+func (s *store) anyAlive() (string, error) {
 	ids, err := s.sessionIDs()
 	for _, id := range ids {
 		if !s.ask(id) {
@@ -209,7 +209,7 @@ func (s *Store) anyAlive() (string, error) {
 }
 
 // sweepSessions removes what dead clients have left.
-func (s *Store) sweepSessions() {
+func (s *store) sweepSessions() {
 	ids, _ := s.sessionIDs()
 	for _, id := range ids {
 		if id != s.id && s.ask(id) {
@@ -232,7 +232,7 @@ func (s *Store) sweepSessions() {
 
 // sessionIDs passes over sessions that have not started, and what a desktop may
 // have put into the folder.
-func (s *Store) sessionIDs() (ids []string, err error) {
+func (s *store) sessionIDs() (ids []string, err error) {
 	for id, err := range s.sessions.Names() {
 		if err != nil {
 			return ids, err
@@ -245,7 +245,7 @@ func (s *Store) sessionIDs() (ids []string, err error) {
 }
 
 // removeSession removes what it can; the rest is for whoever comes next.
-func (s *Store) removeSession(id string) {
+func (s *store) removeSession(id string) {
 	home, err := s.sessions.Open(id)
 	if err != nil {
 		return

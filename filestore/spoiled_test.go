@@ -98,7 +98,7 @@ func TestSpoiledFolders(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := mustOpen(t, t.TempDir())
-			path := s.queues.dir.Path() + "/" + shardName(shardOf("a"))
+			path := s.in.queues.dir.Path() + "/" + shardName(shardOf("a"))
 			if err := spoil(path); err != nil {
 				t.Fatal(err)
 			}

@@ -30,7 +30,7 @@ func init() {
 // meanwhile.
 func playStop(s *Store, args []string) error {
 	name := args[0]
-	sh, err := s.queues.shard(shardOf(name))
+	sh, err := s.in.queues.shard(shardOf(name))
 	if err != nil {
 		return err
 	}

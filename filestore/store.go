@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/filestore/internal/disk"
+	"github.com/pawl-go/pawl/internal/checked"
 	"github.com/pawl-go/pawl/internal/clock"
 	"github.com/pawl-go/pawl/internal/queue"
 	"github.com/pawl-go/pawl/internal/wake"
@@ -26,6 +27,11 @@ const openPatience = 10 * time.Second
 // Store is a [driver.Store] in a folder. It is the client that the folder's
 // other users see: when it is closed, or its process ends, its claims end.
 type Store struct {
+	*checked.AllStore
+	in *store
+}
+
+type store struct {
 	clock    timebase
 	newWatch func() (*fsnotify.Watcher, error)
 	pipes    bool
@@ -51,11 +57,9 @@ type Store struct {
 	papers papers
 
 	mu     sync.Mutex
-	calls  sync.WaitGroup // under way
-	next   int            // key of the next listener
+	next   int // key of the next listener
 	listen map[int]func(driver.Notice)
 	closed chan struct{}
-	close  func()
 
 	work sync.WaitGroup // goroutines of the store
 }
@@ -87,7 +91,7 @@ func Open(dir string) (*Store, error) {
 }
 
 func open(dir string, m machine) (*Store, error) {
-	s := &Store{
+	s := &store{
 		newWatch: m.newWatch,
 		pipes:    m.pipes,
 		probe:    m.probe,
@@ -95,18 +99,17 @@ func open(dir string, m machine) (*Store, error) {
 		closed:   make(chan struct{}),
 	}
 	s.clock.boot, s.clock.uptime = m.boot, m.uptime
-	s.close = sync.OnceFunc(func() { close(s.closed) })
 	s.queues = table{suffix: queueSuffix, closed: s.closed}
 	s.records = table{suffix: recordSuffix, closed: s.closed}
 	if err := s.open(dir, m); err != nil {
 		s.release()
-		return nil, fmt.Errorf("open the folder %q: %w", dir, hopeless(err))
+		return nil, fmt.Errorf("open the folder %q: %w", dir, s.Explain(err))
 	}
 	s.work.Go(s.sweep)
-	return s, nil
+	return &Store{checked.NewAll("", s), s}, nil
 }
 
-func (s *Store) open(dir string, m machine) error {
+func (s *store) open(dir string, m machine) error {
 	if dir == "" {
 		return fmt.Errorf("%w folder: its name is empty", driver.ErrInvalid)
 	}
@@ -178,7 +181,7 @@ func makeFolder(path string) error {
 	return err
 }
 
-func (s *Store) checkFolder(m machine) error {
+func (s *store) checkFolder(m machine) error {
 	info, err := s.root.Stat()
 	if err != nil {
 		return err
@@ -204,7 +207,7 @@ func (s *Store) checkFolder(m machine) error {
 
 // checkOwn refuses to move into a folder that is used for something else: one
 // without a clock, and with files that a first Open does not make.
-func (s *Store) checkOwn() error {
+func (s *store) checkOwn() error {
 	foreign := ""
 	for name, err := range s.root.Names() {
 		switch {
@@ -222,21 +225,18 @@ func (s *Store) checkOwn() error {
 	return nil
 }
 
-// Close implements [driver.Store]. It ends the claims of this Store.
-func (s *Store) Close() error {
-	s.mu.Lock()
-	s.close()
-	s.mu.Unlock()
-	s.calls.Wait()
+// End implements [checked.Ender]: what Close closes must not be in use.
+func (s *store) End() { close(s.closed) }
+
+// Close ends the claims of this store.
+func (s *store) Close() error {
 	s.work.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.release()
 	return nil
 }
 
-// release closes what open has opened; it may be called again.
-func (s *Store) release() {
+// release closes what open has opened.
+func (s *store) release() {
 	if s.root == nil {
 		return
 	}
@@ -255,46 +255,19 @@ func (s *Store) release() {
 	s.root = nil
 }
 
-// begin checks that a call may go on, ctx first, then the store, and counts it
-// until the function it returns is called: Close waits for it, because what it
-// closes must not be in use.
-func (s *Store) begin(ctx context.Context, what, name string) (func(), error) {
-	if err := s.check(ctx, what, name); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.isClosed() {
-		return nil, fmt.Errorf("%s %q: %w", what, name, driver.ErrClosed)
-	}
-	s.calls.Add(1)
-	return s.calls.Done, nil
-}
-
-// check is begin for calls that go on after waiting.
-func (s *Store) check(ctx context.Context, what, name string) error {
-	err := ctx.Err()
-	if err == nil && s.isClosed() {
-		err = driver.ErrClosed
-	}
-	if err != nil {
-		return fmt.Errorf("%s %q: %w", what, name, err)
-	}
-	return nil
-}
-
-func (s *Store) isClosed() bool {
+// ended returns why what takes long is to end.
+func (s *store) ended(ctx context.Context) error {
 	select {
 	case <-s.closed:
-		return true
+		return driver.ErrClosed
 	default:
-		return false
+		return ctx.Err()
 	}
 }
 
-// hopeless marks the errors that repeating does not mend, and says of others
-// what does.
-func hopeless(err error) error {
+// Explain implements [checked.Explainer]: it marks the errors that repeating does
+// not mend, and says of others what does.
+func (*store) Explain(err error) error {
 	if cause := disk.Cause(err); cause != "" {
 		err = fmt.Errorf("%s: %w", cause, err)
 	}
@@ -306,7 +279,7 @@ func hopeless(err error) error {
 
 // change runs f on the queue of name, saves what it made of it, and tells those
 // whom that concerns.
-func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Queue, *queue.Op)) error {
+func (s *store) change(ctx context.Context, name string, f func(*queue.Queue, *queue.Op)) error {
 	o := &queue.Op{Session: s.id}
 	err := s.locked(ctx, name, func(sh *shard, file string) error {
 		now, err := s.time(ctx)
@@ -333,14 +306,13 @@ func (s *Store) change(ctx context.Context, what, name string, f func(*queue.Que
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("%s %q: %w", what, name, hopeless(err))
+	if err == nil {
+		s.tell(o.Signals) // not under the lock, which those who wake up may need
 	}
-	s.tell(o.Signals) // not under the lock, which those who wake up may need
-	return nil
+	return err
 }
 
-func (s *Store) locked(ctx context.Context, name string, f func(sh *shard, file string) error) error {
+func (s *store) locked(ctx context.Context, name string, f func(sh *shard, file string) error) error {
 	sh, err := s.queues.shard(shardOf(name))
 	if err != nil {
 		return err
@@ -359,7 +331,7 @@ func (s *Store) locked(ctx context.Context, name string, f func(sh *shard, file 
 
 // peek reads the queue of name as it is now, without the lock: files are
 // replaced whole, but for the numbers of renewals.
-func (s *Store) peek(k *known, name string) error {
+func (s *store) peek(k *known, name string) error {
 	sh, err := s.queues.existing(shardOf(name))
 	if err == nil && sh == nil {
 		k.forget()
@@ -382,7 +354,7 @@ func (s *Store) peek(k *known, name string) error {
 
 // overdue reports whether time or death has something to change in the queue,
 // as far as it matters to the claim id.
-func (s *Store) overdue(q *queue.Queue, now int64, id string) bool {
+func (s *store) overdue(q *queue.Queue, now int64, id string) bool {
 	next := q.NextExpiry()
 	return next != 0 && next <= now || blockedByDead(q, id, s.dead)
 }

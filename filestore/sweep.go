@@ -26,7 +26,7 @@ const (
 )
 
 // sweep cleans up until the store is closed.
-func (s *Store) sweep() {
+func (s *store) sweep() {
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
@@ -44,7 +44,7 @@ func (s *Store) sweep() {
 
 // sweepDue reports whether nobody has swept for a minute, and says that
 // somebody does now. If two do, nothing is lost.
-func (s *Store) sweepDue() bool {
+func (s *store) sweepDue() bool {
 	at, err := s.root.Modified(sweptName)
 	if err == nil {
 		if age := time.Since(at); age >= 0 && age < sweepEvery-time.Second {
@@ -58,13 +58,13 @@ func (s *Store) sweepDue() bool {
 
 // sweepFolder is one round. Errors are left to those who use the file: a round
 // has nobody to tell.
-func (s *Store) sweepFolder(budget time.Duration) {
+func (s *store) sweepFolder(budget time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget)
 	defer cancel()
 	s.sweepSessions()
 	dead := s.asker()
 	for f, err := range s.queues.files() {
-		if err != nil || s.check(ctx, "sweep", "") != nil {
+		if err != nil || s.ended(ctx) != nil {
 			return
 		}
 		if s.sweepAside(ctx, f) {
@@ -72,14 +72,14 @@ func (s *Store) sweepFolder(budget time.Duration) {
 		}
 		name, q, err := s.loadFile(f)
 		if err == nil && s.litter(&q, dead) && f.free() {
-			_ = s.change(ctx, "sweep", name, func(q *queue.Queue, o *queue.Op) {
+			_ = s.change(ctx, name, func(q *queue.Queue, o *queue.Op) {
 				o.Look(q)
 				bury(q, o, "", dead)
 			})
 		}
 	}
 	for f, err := range s.records.files() {
-		if err != nil || s.check(ctx, "sweep", "") != nil {
+		if err != nil || s.ended(ctx) != nil {
 			return
 		}
 		if !s.sweepAside(ctx, f) {
@@ -89,7 +89,7 @@ func (s *Store) sweepFolder(budget time.Duration) {
 }
 
 // litter reports whether a queue has something to clean up.
-func (s *Store) litter(q *queue.Queue, dead func(string) bool) bool {
+func (s *store) litter(q *queue.Queue, dead func(string) bool) bool {
 	now := s.clock.now()
 	if !q.InUse() {
 		return q.Last < now
@@ -100,7 +100,7 @@ func (s *Store) litter(q *queue.Queue, dead func(string) bool) bool {
 
 // sweepAside removes what a process left that was killed while it wrote, and
 // reports whether that is what the file is.
-func (s *Store) sweepAside(ctx context.Context, f entry) bool {
+func (s *store) sweepAside(ctx context.Context, f entry) bool {
 	file, is := strings.CutSuffix(f.name, asideSuffix)
 	if is && f.free() {
 		bucket := bucketOf(file)
@@ -157,7 +157,7 @@ func (t *table) files() iter.Seq2[entry, error] {
 
 // loadFile reads a queue's file without knowing the name; the queue of a file
 // that went in the meantime is empty.
-func (s *Store) loadFile(f entry) (string, queue.Queue, error) {
+func (s *store) loadFile(f entry) (string, queue.Queue, error) {
 	raw, err := f.shard.dir.Read(f.name, nil)
 	if disk.IsGone(err) {
 		return "", queue.Queue{}, nil
@@ -181,7 +181,7 @@ func (s *Store) loadFile(f entry) (string, queue.Queue, error) {
 // passed. The others'
 // clients are dead. Among them are files that a power cut left without their
 // content, but not what another version wrote, nor what is no file to be read.
-func (s *Store) afterBoot(mark int64) error {
+func (s *store) afterBoot(mark int64) error {
 	for f, err := range s.queues.files() {
 		var raw []byte
 		if err == nil {

@@ -19,7 +19,7 @@ func TestManyNames(t *testing.T) {
 		enter(t, s, c, driver.Holding)
 		leave(t, s, c)
 	}
-	if n := countFiles(t, s.queues.dir.Path()); n != 0 {
+	if n := countFiles(t, s.in.queues.dir.Path()); n != 0 {
 		t.Errorf("%d files are left", n)
 	}
 }
@@ -51,17 +51,17 @@ func TestSweep(t *testing.T) {
 	if _, err := s.CompareAndSwap(t.Context(), driver.Record{Name: "in use", Value: []byte("v")}); err != nil {
 		t.Fatal(err)
 	}
-	s.sweepFolder(patience)
-	if n := countFiles(t, s.queues.dir.Path()); n != 151 {
+	s.in.sweepFolder(patience)
+	if n := countFiles(t, s.in.queues.dir.Path()); n != 151 {
 		t.Errorf("%d queues while all are in use, want 151", n)
 	}
 	gone.Close()
 	move(2 * time.Second)
-	s.sweepFolder(patience)
-	if n := countFiles(t, s.queues.dir.Path()); n != 1 {
+	s.in.sweepFolder(patience)
+	if n := countFiles(t, s.in.queues.dir.Path()); n != 1 {
 		t.Errorf("%d queues are left, want 1", n)
 	}
-	if n := countFiles(t, s.records.dir.Path()); n != 1 {
+	if n := countFiles(t, s.in.records.dir.Path()); n != 1 {
 		t.Errorf("%d records are left, want 1", n)
 	}
 }
@@ -73,7 +73,7 @@ func TestSweepByItself(t *testing.T) {
 	for i := range 10 {
 		enter(t, s, claim(fmt.Sprint("dead/", i)), driver.Holding)
 	}
-	queues := s.queues.dir.Path()
+	queues := s.in.queues.dir.Path()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(dir, sweptName)); err == nil {
 			break // its own first round is over
@@ -131,7 +131,7 @@ func TestLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := mustOpen(t, dir)
-	s.sweepFolder(patience)
+	s.in.sweepFolder(patience)
 	for _, of := range []string{dead, unborn} {
 		if _, err := os.Stat(of); !os.IsNotExist(err) {
 			t.Errorf("%s is still there: %v", of, err)
@@ -153,13 +153,13 @@ func TestLeftovers(t *testing.T) {
 		t.Errorf("the file aside is still there: %v", err)
 	}
 	mustOpen(t, dir)
-	if _, err := os.Stat(filepath.Join(dir, "sessions", s.id, sessionName)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, "sessions", s.in.id, sessionName)); err != nil {
 		t.Errorf("the live session is not: %v", err)
 	}
 	if err := os.WriteFile(aside, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.sweepFolder(patience)
+	s.in.sweepFolder(patience)
 	if _, err := os.Stat(aside); !os.IsNotExist(err) {
 		t.Errorf("a file aside that nobody needs is still there: %v", err)
 	}
@@ -192,7 +192,7 @@ func TestSweepBesideLocked(t *testing.T) {
 	for _, locked := range []struct {
 		table *table
 		file  string
-	}{{&stopped.queues, queueFileName("dead/0")}, {&stopped.records, recordFileName("dead/0")}} {
+	}{{&stopped.in.queues, queueFileName("dead/0")}, {&stopped.in.records, recordFileName("dead/0")}} {
 		sh, err := locked.table.shard(shardOf("dead/0"))
 		if err != nil {
 			t.Fatal(err)
@@ -203,11 +203,11 @@ func TestSweepBesideLocked(t *testing.T) {
 		defer sh.drop(bucketOf(locked.file))
 	}
 	time.Sleep(2 * time.Millisecond) // the records run out
-	s.sweepFolder(patience)
-	if n := countFiles(t, s.queues.dir.Path()); n != 2 {
+	s.in.sweepFolder(patience)
+	if n := countFiles(t, s.in.queues.dir.Path()); n != 2 {
 		t.Errorf("%d queues are left, want the locked one and what lies aside", n)
 	}
-	if n := countFiles(t, s.records.dir.Path()); n != 1 {
+	if n := countFiles(t, s.in.records.dir.Path()); n != 1 {
 		t.Errorf("%d records are left, want 1", n)
 	}
 }

@@ -17,7 +17,7 @@ type watch struct {
 
 // watchRecords makes changes in a folder of records ring, until the function
 // it returns is called, and returns how often to look nevertheless.
-func (s *Store) watchRecords(sh *shard) (every time.Duration, done func()) {
+func (s *store) watchRecords(sh *shard) (every time.Duration, done func()) {
 	w := &s.watch
 	path := sh.dir.Path()
 	w.mu.Lock()
@@ -47,7 +47,7 @@ func (s *Store) watchRecords(sh *shard) (every time.Duration, done func()) {
 }
 
 // readChanges rings for each change, until the store is closed.
-func (s *Store) readChanges(w *fsnotify.Watcher) {
+func (s *store) readChanges(w *fsnotify.Watcher) {
 	defer w.Close()
 	for {
 		select {

@@ -22,9 +22,10 @@ import (
 // Store is a driver.Store around an engine's. What comes with an error is dropped,
 // but for the record that comes with driver.ErrConflict.
 type Store struct {
-	inner  driver.Store
-	prefix string // of errors
-	close  func() error
+	inner   driver.Store
+	prefix  string // of errors
+	explain func(error) error
+	close   func() error
 
 	// calls counts those under way; closing is added to it once Close was called.
 	calls atomic.Int64
@@ -37,12 +38,21 @@ const closing = math.MinInt64
 // ends those that are under way, and Close is called when none is left.
 type Ender interface{ End() }
 
+// Explainer is implemented by stores whose errors say more when they have been
+// looked at as a whole: Explain marks what repeating cannot mend, and adds what
+// would. It is called once for each error of a call, or of one claim or name.
+type Explainer interface{ Explain(error) error }
+
 // New puts a Store around one of an engine, whose name, which may be empty, begins
 // all errors.
 func New(engine string, inner driver.Store) *Store {
 	s := &Store{inner: inner, idle: make(chan struct{}, 1)}
 	if engine != "" {
 		s.prefix = engine + ": "
+	}
+	s.explain = func(err error) error { return err }
+	if e, ok := inner.(Explainer); ok {
+		s.explain = e.Explain
 	}
 	s.close = sync.OnceValue(func() error {
 		under := s.calls.Add(closing) != closing
@@ -126,8 +136,12 @@ func (s *Store) failed(ctx context.Context, what, name string, err error) error 
 	if mismatch, ok := err.(*driver.MismatchError); ok {
 		return mismatch
 	}
-	if s.ended(ctx) == driver.ErrClosed && !errors.Is(err, driver.ErrConflict) {
+	switch {
+	case errors.Is(err, driver.ErrConflict):
+	case s.ended(ctx) == driver.ErrClosed:
 		err = driver.ErrClosed
+	default:
+		err = s.explain(err)
 	}
 	return s.wrap(what, name, err)
 }
@@ -293,7 +307,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 			}
 			switch {
 			case one:
-				err = fmt.Errorf("%sread %w", s.prefix, bad)
+				err = fmt.Errorf("%sread %w", s.prefix, &driver.NameError{Name: bad.Name, Err: s.explain(bad.Err)})
 			case err != nil:
 				q, err = driver.Queue{}, s.failed(ctx, what, prefix, err)
 			}

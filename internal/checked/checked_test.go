@@ -308,6 +308,37 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// explainer is an engine that says what its errors mean.
+type explainer struct{ *fake }
+
+func (*explainer) Explain(err error) error { return driver.Permanent(fmt.Errorf("%w: no disk", err)) }
+
+func TestExplains(t *testing.T) {
+	f := new(fake)
+	s := NewAll("engine", &explainer{f})
+	explained := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, io.EOF) || !driver.IsPermanent(err) || strings.Count(err.Error(), "no disk") != 1 {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, call := range methods {
+		f.err = io.EOF
+		explained(what, call(t.Context(), s, good()))
+		f.err = driver.ErrConflict
+		if err := call(t.Context(), s, good()); driver.IsPermanent(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	f.err, f.listed = nil, []error{&driver.NameError{Name: "bad", Err: io.EOF}}
+	for _, err := range s.List(t.Context(), "") {
+		explained("a bad name", err)
+		if bad, ok := errors.AsType[*driver.NameError](err); !ok || bad.Err.Error() != "EOF: no disk" {
+			t.Errorf("a bad name: %v", err)
+		}
+	}
+}
+
 // One bad ref of a batch costs that ref alone, and reports keep to their claims.
 func TestRenew(t *testing.T) {
 	refs := func() (rs []driver.Ref) {

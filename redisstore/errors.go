@@ -83,7 +83,7 @@ func begins(text, words string) bool {
 }
 
 // nameError is an error that concerns one name, from inside a script.
-func nameError(text string) error { return classify(&ServerError{Text: text}) }
+func nameError(text string) error { return &ServerError{Text: text} }
 
 // clustered tells whether only a server of a cluster replies that.
 func (e *ServerError) clustered() bool {
@@ -114,6 +114,7 @@ func (e *ServerError) permanent() bool {
 	return begins(e.Text, "ERR") || begins(text, "pawl:")
 }
 
+// classify says what errors mean, and marks what repeating cannot mend.
 func classify(err error) error {
 	s, ok := errors.AsType[*ServerError](err)
 	_, done := errors.AsType[*ClusterError](err)

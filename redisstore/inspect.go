@@ -3,7 +3,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -18,21 +17,12 @@ const (
 	readers = 8   // scripts under way at once
 )
 
-// Inspect implements driver.Store.
-func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
-	const what = "inspect"
-	if err := driver.CheckName(name); err != nil {
-		return driver.Queue{}, fmt.Errorf("%s: %w", what, err)
-	}
-	q := driver.Queue{Name: name}
+func (s *store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
 	rs, err := s.read(ctx, []string{name})
-	if err == nil {
-		q, err = rs[0].queue, rs[0].err
-	}
 	if err != nil {
-		return q, failed(what, name, err)
+		return driver.Queue{}, err
 	}
-	return q, nil
+	return rs[0].queue, rs[0].err
 }
 
 // reading is what was read of one name.
@@ -42,7 +32,7 @@ type reading struct {
 }
 
 // read reads names by one script: the first of them, if there are many claims.
-func (s *Store) read(ctx context.Context, names []string) ([]reading, error) {
+func (s *store) read(ctx context.Context, names []string) ([]reading, error) {
 	keys := make([]string, len(names))
 	for i, name := range names {
 		keys[i] = s.queueKey(name)
@@ -164,14 +154,8 @@ func parseState(text string) (q queue.Queue, bad bool) {
 	return q, f.bad
 }
 
-// List implements driver.Store.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	return func(yield func(driver.Queue, error) bool) {
-		fail := func(err error) { yield(driver.Queue{}, failed("list names with prefix", prefix, err)) }
-		if err := s.alive(ctx); err != nil {
-			fail(err)
-			return
-		}
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		pages := make(chan []string)
@@ -215,7 +199,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 			for _, r := range rs {
 				switch {
 				case r.err != nil:
-					if !yield(r.queue, fmt.Errorf("redis: read %w", &driver.NameError{Name: r.queue.Name, Err: r.err})) {
+					if !yield(r.queue, &driver.NameError{Name: r.queue.Name, Err: r.err}) {
 						return
 					}
 				case len(r.queue.Claims) == 0:
@@ -225,13 +209,13 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 			}
 		}
 		if err := context.Cause(ctx); err != nil {
-			fail(err)
+			yield(driver.Queue{}, err)
 		}
 	}
 }
 
 // names sends the names that there are queues of, in pages.
-func (s *Store) names(ctx context.Context, prefix string, pages chan<- []string) error {
+func (s *store) names(ctx context.Context, prefix string, pages chan<- []string) error {
 	head := s.prefix + ":{"
 	var page []string
 	flush := func() bool {
@@ -253,17 +237,13 @@ func (s *Store) names(ctx context.Context, prefix string, pages chan<- []string)
 		page = append(page, name)
 		return len(page) < listed || flush()
 	})
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
-	case err != nil && s.ctx.Err() != nil:
-		return driver.ErrClosed
-	case err != nil:
-		return classify(err)
-	case len(page) > 0:
+	}
+	if err == nil && len(page) > 0 {
 		flush()
 	}
-	return nil
+	return err
 }
 
 // glob makes a pattern that matches s only.

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -14,37 +13,24 @@ import (
 // A lost wake-up about a record costs at most this, and half as much again.
 const recordPoll = time.Second
 
-func (s *Store) recordKeys(name string) []string {
+func (s *store) recordKeys(name string) []string {
 	k := s.prefix + ":{" + name + "}"
 	return []string{k + ":r", k + ":w"}
 }
 
-// Load implements driver.Store.
-func (s *Store) Load(ctx context.Context, name string) (driver.Record, error) {
-	return s.load(ctx, "load", name, nil)
+func (s *store) Load(ctx context.Context, name string) (driver.Record, error) {
+	return s.load(ctx, name, nil)
 }
 
-func (s *Store) load(ctx context.Context, what, name string, args []string) (driver.Record, error) {
-	if err := driver.CheckName(name); err != nil {
-		return driver.Record{}, fmt.Errorf("%s: %w", what, err)
-	}
+func (s *store) load(ctx context.Context, name string, args []string) (driver.Record, error) {
 	reply, err := s.run(ctx, loadScript, s.recordKeys(name), args)
-	r := driver.Record{Name: name}
-	if err == nil {
-		r, err = parseRecord(name, reply)
-	}
 	if err != nil {
-		return driver.Record{Name: name}, failed(what, name, err)
+		return driver.Record{}, err
 	}
-	return r, nil
+	return parseRecord(name, reply)
 }
 
-// CompareAndSwap implements driver.Store.
-func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
-	const what = "compare and swap"
-	if err := r.Check(); err != nil {
-		return driver.Record{}, fmt.Errorf("%s: %w", what, err)
-	}
+func (s *store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
 	args := []string{strconv.FormatInt(r.Version, 10), "0", "r " + r.Name}
 	if r.TTL > 0 {
 		args[1] = strconv.FormatInt(queue.Micros(r.TTL), 10)
@@ -54,7 +40,7 @@ func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Rec
 	}
 	reply, err := s.run(ctx, swapScript, s.recordKeys(r.Name), args)
 	if err != nil {
-		return driver.Record{Name: r.Name}, failed(what, r.Name, err)
+		return r, err
 	}
 	f := fields{rest: reply}
 	switch f.word() {
@@ -71,23 +57,21 @@ func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Rec
 		return r, nil
 	case "c":
 		have, err := parseRecord(r.Name, f.rest)
-		if err != nil {
-			return have, failed(what, r.Name, err)
+		if err == nil {
+			err = driver.ErrConflict
 		}
-		return have, failed(what, r.Name, driver.ErrConflict)
+		return have, err
 	}
-	return driver.Record{Name: r.Name}, failed(what, r.Name, errReply(reply))
+	return r, errReply(reply)
 }
 
-// WaitChange implements driver.Store.
-func (s *Store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
-	const what = "wait for a change of"
+func (s *store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
 	bell, done := s.box.records.Subscribe(name)
 	defer done()
 	s.box.await(ctx)
 	args := []string{s.box.channel, strconv.FormatInt(version, 10)}
 	for {
-		r, err := s.load(ctx, what, name, args)
+		r, err := s.load(ctx, name, args)
 		if err != nil || r.Version != version {
 			return r, err
 		}

@@ -42,7 +42,7 @@ func TestClassify(t *testing.T) {
 		"OOMPH": false,
 	} {
 		cause := errors.New("client")
-		err := failed("enter", "x", classify(fmt.Errorf("subscribe: %w", &ServerError{Text: text, Err: cause})))
+		err := classify(fmt.Errorf("subscribe: %w", &ServerError{Text: text, Err: cause}))
 		if driver.IsPermanent(err) != permanent {
 			t.Errorf("%s: permanent is %v", text, !permanent)
 		}
@@ -71,11 +71,11 @@ func TestClassifyCluster(t *testing.T) {
 		"WRONGPASS invalid username-password pair or user is disabled.":     false,
 		"ERR unknown command 'EVALSHA', with args beginning with: 'MOVED' ": false,
 	} {
-		err := failed("enter", "x", classify(&ServerError{Text: text, Addr: "h:1"}))
+		err := classify(&ServerError{Text: text, Addr: "h:1"})
 		if errors.Is(err, driver.ErrUnsupported) != clustered || strings.Contains(err.Error(), "h:1 is part of a cluster, which is not supported yet") != clustered {
 			t.Errorf("%s: %v", text, err)
 		}
-		if again := failed("enter", "x", classify(classify(&ServerError{Text: text, Addr: "h:1"}))); again.Error() != err.Error() {
+		if again := classify(classify(&ServerError{Text: text, Addr: "h:1"})); again.Error() != err.Error() {
 			t.Errorf("%s: said twice: %v", text, again)
 		}
 		if clustered && !driver.IsPermanent(err) || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "h:1") {
@@ -118,7 +118,7 @@ func TestRepliesThatAreNone(t *testing.T) {
 		{"WRONGTYPE Operation against a key holding the wrong kind of value"}, {"s", "x"}, {"s", ""}, {"", "x"}, {"", ""}, {"", "1 1 idididid m 1 1 - box {"}, {"", "1 1 idididid m 1 x - box {}"}, {"", "1 1 id m 1 1 - box {}"}, {"idididid", "1"},
 		{"idididid", "1 - 0 1 1 1 1 1 1 - box {}"}, {"s", "1 1 m 1 1 0 0 1 1 0 ", "idididid", "x"},
 	} {
-		if q, err := parseQueue("x", texts, 1); !driver.IsPermanent(err) {
+		if q, err := parseQueue("x", texts, 1); err == nil || !driver.IsPermanent(classify(err)) {
 			t.Errorf("%q is taken for %+v, %v", texts, q, err)
 		}
 	}

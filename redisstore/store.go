@@ -35,12 +35,13 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/checked"
 )
 
 // Options of a store. The zero value is the default.
@@ -50,22 +51,25 @@ type Options struct {
 	Prefix string
 }
 
-// Store is a [driver.Store] on one server of Redis or Valkey.
-type Store struct {
+// Store is a [driver.Store] on one server of Redis or Valkey. Claims stay until they
+// run out when it is closed.
+type Store struct{ *checked.AllStore }
+
+type store struct {
 	conn   Conn
 	prefix string
 	mark   string // the key of the mark of all tokens
 	box    *mailbox
 	doubts doubts
 
-	ctx   context.Context // ends when the store is closed
-	close func() error
+	ctx    context.Context // ends when the store is closed
+	cancel context.CancelCauseFunc
 }
 
 // New makes a store on conn, and owns it from now on. It does no I/O: a server
 // that does not reply shows with the first call.
 func New(conn Conn, o *Options) (*Store, error) {
-	s := &Store{conn: conn, prefix: "pawl"}
+	s := &store{conn: conn, prefix: "pawl"}
 	if o != nil && o.Prefix != "" {
 		for _, r := range o.Prefix {
 			if !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._:/-", r)) {
@@ -75,64 +79,37 @@ func New(conn Conn, o *Options) (*Store, error) {
 		s.prefix = o.Prefix
 	}
 	s.mark = s.prefix + ":mark"
-	ctx, cancel := context.WithCancelCause(context.Background())
-	s.ctx = ctx
-	s.box = newMailbox(ctx, conn, s.prefix+":mailbox:"+driver.NewID()[:16]) // 80 bits
-	s.close = sync.OnceValue(func() error {
-		cancel(driver.ErrClosed)
-		s.box.stop()
-		return conn.Close()
-	})
-	return s, nil
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.box = newMailbox(s.ctx, conn, s.prefix+":mailbox:"+driver.NewID()[:16]) // 80 bits
+	return &Store{checked.NewAll("redis", s)}, nil
 }
 
-// Close implements driver.Store. Claims stay until they run out.
-func (s *Store) Close() error { return s.close() }
-
-// alive returns why nothing is to be done any more.
-func (s *Store) alive(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if s.ctx.Err() != nil {
-		return driver.ErrClosed
-	}
-	return nil
+func (s *store) Close() error {
+	s.cancel(driver.ErrClosed)
+	s.box.stop()
+	return s.conn.Close()
 }
 
-// run runs a script, with the keys given.
-func (s *Store) run(ctx context.Context, sc *Script, keys, args []string) (string, error) {
-	if err := s.alive(ctx); err != nil {
+// Explain implements [checked.Explainer].
+func (*store) Explain(err error) error { return classify(err) }
+
+// run runs a script, with the keys given, unless ctx has ended or the store was
+// closed meanwhile.
+func (s *store) run(ctx context.Context, sc *Script, keys, args []string) (string, error) {
+	if err := cmp.Or(ctx.Err(), s.ctx.Err()); err != nil {
 		return "", err
 	}
-	reply, err := s.conn.Script(ctx, sc, keys, args)
-	switch {
-	case err == nil:
-		return reply, nil
-	case ctx.Err() == nil && s.ctx.Err() != nil:
-		return "", driver.ErrClosed
-	}
-	return "", classify(err)
+	return s.conn.Script(ctx, sc, keys, args)
 }
 
 // queueKey returns the key of the hash of a name. The scripts derive the others
 // of the name from it.
-func (s *Store) queueKey(name string) string {
+func (s *store) queueKey(name string) string {
 	return s.prefix + ":{" + name + "}"
 }
 
 // keys are those that a script about one name is told, with room for arguments
 // behind them.
-func (s *Store) keys(name string) []string {
+func (s *store) keys(name string) []string {
 	return append(make([]string, 0, 6), s.queueKey(name), s.mark)
 }
-
-// failed says what was tried on what.
-func failed(what, name string, err error) error {
-	return fmt.Errorf("redis: %s %q: %w", what, name, err)
-}
-
-var (
-	_ driver.Store      = (*Store)(nil)
-	_ driver.AllEnterer = (*Store)(nil)
-)

@@ -151,7 +151,7 @@ func (w *work) save(old *Row, f rule) (done bool, signals []signal, err error) {
 
 // signals turns what the operation signalled into notes, and returns what is to
 // be told here once the change is saved.
-func (ch *Change) signals(s *Store, q *queue.Queue, o *queue.Op) (all []signal) {
+func (ch *Change) signals(s *store, q *queue.Queue, o *queue.Op) (all []signal) {
 	for _, sig := range o.Signals {
 		out := signal{Signal: sig, row: Seen{ch.Name, ch.Stamp}}
 		switch sig.Kind {

@@ -1,9 +1,7 @@
 package sqlqueue
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -14,7 +12,7 @@ import (
 )
 
 // note notes what became of a claim, for the owner with that mark.
-func (s *Store) note(id, mark, name string, ttl time.Duration, st *driver.Status, q *queue.Queue, row *Row) {
+func (s *store) note(id, mark, name string, ttl time.Duration, st *driver.Status, q *queue.Queue, row *Row) {
 	c := q.Find(id)
 	s.own.put(id, mark, name, ttl, st, row, allOf(q, c), aloneIn(q, c, row), c != nil && c.Session != "" && c.Session == s.channel())
 	if st.State == driver.Holding {
@@ -49,14 +47,7 @@ func allOf(q *queue.Queue, c *queue.Claim) all {
 // one for all claims would be the last.
 const lookFor = 5 * time.Second
 
-// Wait implements driver.Store.
-func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
-	if err := r.Check(); err != nil {
-		return driver.Status{}, fmt.Errorf("wait: %w", err)
-	}
-	if err := s.alive(ctx); err != nil {
-		return driver.Status{}, s.failed("wait for", r.Name, err)
-	}
+func (s *store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	s.post.begin()
 	for {
 		granted, news := s.own.take(r.ID)
@@ -70,9 +61,9 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 			select {
 			case <-news:
 			case <-ctx.Done():
-				return driver.Status{}, s.failed("wait for", r.Name, ctx.Err())
+				return driver.Status{}, ctx.Err()
 			case <-s.ctx.Done():
-				return driver.Status{}, s.failed("wait for", r.Name, driver.ErrClosed)
+				return driver.Status{}, driver.ErrClosed
 			}
 			if st := s.own.taken(r.ID); st != nil {
 				return *st, nil
@@ -92,7 +83,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 }
 
 // see returns the status of a claim without renewing it.
-func (s *Store) see(ctx context.Context, r driver.Ref) (driver.Status, error) {
+func (s *store) see(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	var out outcome
 	err := s.together(ctx, s.entering(r.Name), r.Name, &request{rule: func(q *queue.Queue, o *queue.Op, row *Row) (bool, error) {
 		o.Look(q)
@@ -100,18 +91,14 @@ func (s *Store) see(ctx context.Context, r driver.Ref) (driver.Status, error) {
 		return false, nil
 	}}, nil)
 	if err != nil {
-		return driver.Status{}, s.failed("wait for", r.Name, err)
+		return driver.Status{}, err
 	}
 	s.note(r.ID, r.Mark, r.Name, time.Minute, &out.st, out.q, out.row)
 	return out.st, nil
 }
 
-// Adopt implements driver.Store.
-func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, error) {
-	if err := a.Check(); err != nil {
-		return driver.Status{}, fmt.Errorf("adopt: %w", err)
-	}
-	st, err := call(ctx, s, s.entering(a.Name), func(w *work) (st driver.Status, err error) {
+func (s *store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, error) {
+	return call(ctx, s, s.entering(a.Name), func(w *work) (st driver.Status, err error) {
 		sent := time.Now()
 		var row *Row
 		var q *queue.Queue
@@ -125,20 +112,9 @@ func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, er
 		}
 		return st, err
 	})
-	if _, ok := err.(*driver.MismatchError); ok {
-		return driver.Status{}, err
-	}
-	if err != nil {
-		return driver.Status{}, s.failed("adopt", a.Name, err)
-	}
-	return st, nil
 }
 
-// Leave implements driver.Store.
-func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
-	if err := r.Check(); err != nil {
-		return driver.Gone, fmt.Errorf("leave: %w", err)
-	}
+func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	var was driver.State
 	var like guess
 	rule := func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
@@ -154,7 +130,7 @@ func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 		return err
 	})
 	if err != nil {
-		return driver.Gone, s.failed("leave", r.Name, err)
+		return driver.Gone, err
 	}
 	s.own.forget(&r)
 	if passed {
@@ -220,12 +196,8 @@ func (w *work) pass(p *Passage) (bool, error) {
 	return passed, err
 }
 
-// Resize implements driver.Store.
-func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.Status, error) {
-	if err := cmp.Or(r.Check(), driver.CheckUnits(units)); err != nil {
-		return driver.Status{}, fmt.Errorf("resize: %w", err)
-	}
-	st, err := call(ctx, s, s.entering(r.Name), func(w *work) (st driver.Status, err error) {
+func (s *store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.Status, error) {
+	return call(ctx, s, s.entering(r.Name), func(w *work) (st driver.Status, err error) {
 		err = w.change(r.Name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
 			state := o.Resize(q, r, units)
 			st = q.Status(r.ID, state, o.Now, noTime, 0)
@@ -234,18 +206,10 @@ func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.S
 		})
 		return st, err
 	})
-	if err != nil {
-		return driver.Status{}, s.failed("resize", r.Name, err)
-	}
-	return st, nil
 }
 
-// Break implements driver.Store.
-func (s *Store) Break(ctx context.Context, name string) ([]driver.Entry, error) {
-	if err := driver.CheckName(name); err != nil {
-		return nil, fmt.Errorf("break: %w", err)
-	}
-	broken, err := call(ctx, s, s.entering(name), func(w *work) (broken []driver.Entry, err error) {
+func (s *store) Break(ctx context.Context, name string) ([]driver.Entry, error) {
+	return call(ctx, s, s.entering(name), func(w *work) (broken []driver.Entry, err error) {
 		err = w.change(name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
 			broken = nil
 			for _, c := range o.Break(q) {
@@ -255,64 +219,35 @@ func (s *Store) Break(ctx context.Context, name string) ([]driver.Entry, error) 
 		})
 		return broken, err
 	})
-	if err != nil {
-		return nil, s.failed("break", name, err)
-	}
-	return broken, nil
 }
 
-// SetLimit implements driver.Store.
-func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
-	if err := cmp.Or(driver.CheckName(name), kind.Check(), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
-		return fmt.Errorf("set limit: %w", err)
-	}
+func (s *store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
 	_, err := call(ctx, s, s.entering(name), func(w *work) (struct{}, error) {
 		return struct{}{}, w.change(name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
 			return true, queue.NameLimit(o.SetLimit(q, kind, was, limit), name)
 		})
 	})
-	if _, ok := err.(*driver.MismatchError); ok {
-		return err
-	}
-	if err != nil {
-		return s.failed("set limit of", name, err)
-	}
-	return nil
+	return err
 }
 
-// Ask implements driver.Store.
-func (s *Store) Ask(ctx context.Context, name string) error {
-	if err := driver.CheckName(name); err != nil {
-		return fmt.Errorf("ask: %w", err)
-	}
+func (s *store) Ask(ctx context.Context, name string) error {
 	_, err := call(ctx, s, s.entering(name), func(w *work) (struct{}, error) {
 		return struct{}{}, w.change(name, nil, func(q *queue.Queue, o *queue.Op, _ *Row) (bool, error) {
 			o.Ask(q)
 			return false, nil
 		})
 	})
-	if err != nil {
-		return s.failed("ask for", name, err)
-	}
-	return nil
+	return err
 }
 
-// Inspect implements driver.Store.
-func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
-	if err := driver.CheckName(name); err != nil {
-		return driver.Queue{}, fmt.Errorf("inspect: %w", err)
-	}
-	v, err := call(ctx, s, s.reading(), func(w *work) (driver.Queue, error) {
+func (s *store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
+	return call(ctx, s, s.reading(), func(w *work) (driver.Queue, error) {
 		row, err := s.Dialect.Load(w.ctx, s.DB, name)
 		if err != nil {
 			return driver.Queue{}, err
 		}
 		return row.view()
 	})
-	if err != nil {
-		return driver.Queue{Name: name}, s.failed("inspect", name, err)
-	}
-	return v, nil
 }
 
 // view returns the queue as others see it, without what has run out. Whom that
@@ -334,13 +269,8 @@ const (
 	largePage = 1 << 20 // bytes
 )
 
-// List implements driver.Store.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	return func(yield func(driver.Queue, error) bool) {
-		if err := s.alive(ctx); err != nil {
-			yield(driver.Queue{}, s.failed("list names with prefix", prefix, err))
-			return
-		}
 		if prefix != "" && driver.CheckName(prefix) != nil {
 			return // no name begins like that
 		}
@@ -350,7 +280,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 				return s.Dialect.Page(w.ctx, s.DB, from, after, page)
 			})
 			if err != nil {
-				yield(driver.Queue{}, s.failed("list names with prefix", prefix, err))
+				yield(driver.Queue{}, err)
 				return
 			}
 			size := 0
@@ -362,7 +292,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 				size += len(r.Body)
 				v, err := r.view()
 				if err != nil {
-					err = &driver.NameError{Name: r.Name, Err: fmt.Errorf("%s: %w", s.Dialect.Engine(), err)}
+					err = &driver.NameError{Name: r.Name, Err: err}
 				} else if len(v.Claims) == 0 {
 					continue
 				}

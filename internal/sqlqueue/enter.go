@@ -2,21 +2,16 @@ package sqlqueue
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
-// Enter implements driver.Store.
-func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
-	if err := c.Check(); err != nil {
-		return driver.Status{}, fmt.Errorf("enter: %w", err)
-	}
+func (s *store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
 	e, err := entrance(&c, s.channel())
 	if err != nil {
-		return driver.Status{}, s.failed("enter", c.Name, err)
+		return driver.Status{}, err
 	}
 	if !c.Try { // somebody may tell of it before the reply is there
 		s.own.expect(c.ID, c.Name, c.TTL)
@@ -38,10 +33,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		if !c.Try {
 			s.own.forget(&driver.Ref{ID: c.ID})
 		}
-		if _, ok := err.(*driver.MismatchError); ok {
-			return driver.Status{}, err
-		}
-		return driver.Status{}, s.failed("enter", c.Name, err)
+		return driver.Status{}, err
 	}
 	if out.q != nil {
 		if !c.Try {

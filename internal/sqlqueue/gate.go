@@ -86,12 +86,12 @@ type route struct {
 
 // Calls for one name queue behind each other, but who leaves does not stand behind
 // those who come, and who holds not behind those who wait. Records are other rows.
-func (s *Store) entering(name string) route { return route{lane: "e" + name, way: s.gate.all} }
-func (s *Store) leaving(name string) route  { return route{lane: "l" + name, way: s.gate.all} }
-func (s *Store) writing(name string) route  { return route{lane: "r" + name, way: s.gate.all} }
-func (s *Store) holding(name string) route  { return route{lane: "h" + name, way: s.gate.renewal} }
-func (s *Store) waiting(name string) route  { return route{lane: "w" + name, way: s.gate.all} }
-func (s *Store) reading() route             { return route{way: s.gate.all} }
+func (s *store) entering(name string) route { return route{lane: "e" + name, way: s.gate.all} }
+func (s *store) leaving(name string) route  { return route{lane: "l" + name, way: s.gate.all} }
+func (s *store) writing(name string) route  { return route{lane: "r" + name, way: s.gate.all} }
+func (s *store) holding(name string) route  { return route{lane: "h" + name, way: s.gate.renewal} }
+func (s *store) waiting(name string) route  { return route{lane: "w" + name, way: s.gate.all} }
+func (s *store) reading() route             { return route{way: s.gate.all} }
 
 // errServed is the error of a call that others have carried out meanwhile.
 var errServed = errors.New("served")

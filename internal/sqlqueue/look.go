@@ -185,7 +185,7 @@ func (g *registry) alsoLook(byName map[string][]string) {
 }
 
 // look looks for the claims in their rows, where these have changed.
-func (s *Store) look(ts []target) error {
+func (s *store) look(ts []target) error {
 	byName := make(map[string][]string)
 	at := make(map[string]int)
 	seen := make([]Seen, 0, len(ts))

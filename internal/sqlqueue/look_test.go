@@ -237,7 +237,7 @@ func (d *changed) Changed(_ context.Context, _ *sql.DB, seen []Seen) ([]Row, err
 // Claims of one row that have seen different states of it are all looked for.
 func TestLookForSeveral(t *testing.T) {
 	d := new(changed)
-	s := New(Config{DB: new(sql.DB), Dialect: d})
+	s := newStore(Config{DB: new(sql.DB), Dialect: d})
 	defer s.Close()
 	s.ready.Store(1)
 	for _, tt := range []struct {

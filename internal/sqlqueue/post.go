@@ -27,7 +27,7 @@ const (
 // looking where it cannot or the connection is lost. One goroutine listens and
 // one looks, each from the first need on.
 type post struct {
-	s       *Store
+	s       *store
 	up      atomic.Bool  // listening
 	deaf    atomic.Bool  // listening turned out to be impossible
 	armed   atomic.Int64 // when look looks next, in nanoseconds since began
@@ -44,7 +44,7 @@ type post struct {
 	faults chan struct{} // closed when fault is set
 }
 
-func (p *post) init(s *Store) {
+func (p *post) init(s *store) {
 	p.s, p.began = s, time.Now()
 	p.kick = make(chan struct{}, 1)
 	p.hears = make(map[int]func(driver.Notice))
@@ -239,19 +239,14 @@ func (p *post) notify(n driver.Notice) {
 }
 
 // channel is where others tell this store of its claims; "" if nobody can.
-func (s *Store) channel() string {
+func (s *store) channel() string {
 	if s.post.deaf.Load() {
 		return ""
 	}
 	return s.Channel
 }
 
-// Listen implements driver.Store.
-func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
-	fail := func(err error) error { return fmt.Errorf("%s: listen: %w", s.Dialect.Engine(), err) }
-	if err := s.alive(ctx); err != nil {
-		return fail(err)
-	}
+func (s *store) Listen(ctx context.Context, f func(driver.Notice)) error {
 	p := &s.post
 	p.mu.Lock()
 	key, faults := p.next, p.faults
@@ -272,10 +267,10 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 	case <-faults:
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return fail(p.fault)
+		return p.fault
 	case <-ctx.Done():
-		return fail(ctx.Err())
+		return ctx.Err()
 	case <-s.ctx.Done():
-		return fail(driver.ErrClosed)
+		return driver.ErrClosed
 	}
 }

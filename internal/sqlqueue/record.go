@@ -19,21 +19,14 @@ const (
 	recordLook = 250 * time.Millisecond
 )
 
-// Load implements driver.Store.
-func (s *Store) Load(ctx context.Context, name string) (driver.Record, error) {
-	return s.load(ctx, "load", name, 0)
+func (s *store) Load(ctx context.Context, name string) (driver.Record, error) {
+	return s.load(ctx, name, 0)
 }
 
 // load reads a record, without its value if it has version known.
-func (s *Store) load(ctx context.Context, what, name string, known int64) (driver.Record, error) {
-	if err := driver.CheckName(name); err != nil {
-		return driver.Record{}, fmt.Errorf("%s: %w", what, err)
-	}
+func (s *store) load(ctx context.Context, name string, known int64) (driver.Record, error) {
 	v, err := call(ctx, s, s.reading(), func(w *work) (Value, error) { return s.Dialect.LoadValue(w.ctx, s.DB, name, known) })
-	if err != nil {
-		return driver.Record{Name: name}, s.failed(what, name, err)
-	}
-	return v.record(name), nil
+	return v.record(name), err
 }
 
 func (v *Value) record(name string) driver.Record {
@@ -44,14 +37,9 @@ func (v *Value) record(name string) driver.Record {
 	return r
 }
 
-// CompareAndSwap implements driver.Store.
-func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
-	const what = "compare and swap"
-	if err := r.Check(); err != nil {
-		return driver.Record{}, fmt.Errorf("%s: %w", what, err)
-	}
+func (s *store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
 	if r.Version < 0 {
-		return driver.Record{}, fmt.Errorf("%s: %w version %d", what, driver.ErrInvalid, r.Version)
+		return r, fmt.Errorf("%w version %d", driver.ErrInvalid, r.Version)
 	}
 	data := bytes.Clone(r.Value) // which the caller may change when its time is up
 	type outcome struct {
@@ -76,11 +64,11 @@ func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Rec
 	})
 	switch {
 	case err != nil:
-		return driver.Record{Name: r.Name}, s.failed(what, r.Name, err)
+		return r, err
 	case out.version == 0 && out.have.Version == 0 && r.Version == 0 && r.Value == nil:
 		return driver.Record{Name: r.Name}, nil // nothing was to be nothing
 	case out.version == 0:
-		return out.have.record(r.Name), s.failed(what, r.Name, driver.ErrConflict)
+		return out.have.record(r.Name), driver.ErrConflict
 	}
 	s.post.records.Ring(r.Name)
 	if r.Value == nil {
@@ -90,9 +78,7 @@ func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Rec
 	return r, nil
 }
 
-// WaitChange implements driver.Store.
-func (s *Store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
-	const what = "wait for a change of"
+func (s *store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
 	bell, done := s.post.records.Subscribe(name)
 	defer done()
 	if s.Config.Listen != nil {
@@ -100,12 +86,9 @@ func (s *Store) WaitChange(ctx context.Context, name string, version int64) (dri
 	}
 	began := time.Now()
 	for {
-		r, err := s.load(ctx, what, name, version)
-		if err != nil {
+		r, err := s.load(ctx, name, version)
+		if err != nil || r.Version != version {
 			return r, err
-		}
-		if r.Version != version {
-			return r, nil
 		}
 		// As for claims: late by a share of how long nothing has happened.
 		wait := min(max(time.Since(began)/4, firstLook), recordLook)

@@ -3,7 +3,6 @@ package sqlqueue
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -19,27 +18,23 @@ const (
 	crowd   = 8   // so many that wait for one name go by themselves
 )
 
-// Renew implements driver.Store. Claims that hold are renewed ahead of names of which
+// Renew: claims that hold are renewed ahead of names of which
 // none does. A crowd that waits for one name, whose row is large and contended, is
 // renewed by itself, apart from that name's holder; and so is a claim that waits
 // alone: these go together where they meet.
-func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
-	good := make([]int, 0, len(rs))
-	for i := range rs {
-		if err := cmp.Or(rs[i].Check(), driver.CheckTTL(rs[i].TTL)); err != nil {
-			report(i, driver.Status{}, fmt.Errorf("renew: %w", err))
-			continue
-		}
-		good = append(good, i)
-	}
+func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	tries := 0
-	if len(good) > 1 {
+	if len(rs) > 1 {
 		tries = aloneTries
+	}
+	every := make([]int, len(rs))
+	for i := range rs {
+		every[i] = i
 	}
 	held := &renewals{together: route{}, alone: s.holding}
 	waiting := &renewals{together: s.reading(), alone: s.waiting}
 	var crowds [][]int
-	names := byName(rs, good)
+	names := byName(rs, every)
 	for _, is := range names {
 		holds, waits := s.own.part(rs, is)
 		switch {
@@ -111,7 +106,7 @@ func byName(rs []driver.Ref, is []int) [][]int {
 }
 
 // renewName renews claims of one name, together with others that come meanwhile.
-func (s *Store) renewName(ctx context.Context, p route, tries int, rs []driver.Ref, is []int, report func(int, driver.Status, error)) {
+func (s *store) renewName(ctx context.Context, p route, tries int, rs []driver.Ref, is []int, report func(int, driver.Status, error)) {
 	var out []driver.Status
 	var q *queue.Queue
 	var row *Row
@@ -128,18 +123,18 @@ func (s *Store) renewName(ctx context.Context, p route, tries int, rs []driver.R
 	err := s.together(ctx, p, rs[is[0]].Name, r, nil)
 	for k, i := range is {
 		if err != nil {
-			s.renewed(rs, i, renewal{err: err}, report)
+			report(i, driver.Status{}, err)
 			continue
 		}
 		s.noteRenewed(&rs[i], &out[k], q, row)
-		s.renewed(rs, i, renewal{st: out[k]}, report)
+		report(i, out[k], nil)
 	}
 }
 
 // again tells whether an error is one that call deals with.
-func again(s *Store, err error) bool { return s.fault(err) == Again }
+func again(s *store, err error) bool { return s.fault(err) == Again }
 
-func (s *Store) fault(err error) Fault {
+func (s *store) fault(err error) Fault {
 	if err == nil {
 		return Unknown
 	}
@@ -159,21 +154,12 @@ const (
 	aloneTries = 2
 )
 
-// renewed reports what became of a claim.
-func (s *Store) renewed(rs []driver.Ref, i int, r renewal, report func(int, driver.Status, error)) {
-	if r.err != nil {
-		report(i, driver.Status{}, s.failed("renew", rs[i].Name, r.err))
-	} else {
-		report(i, r.st, nil)
-	}
-}
-
 // renewTogether renews those claims whose rows nobody else changes or has locked
 // meanwhile, and reports them. It returns the others.
 //
 // Invariant: what is wrong with one row (unreadable, too large, locked) is told of
 // its claims alone, and nobody else's are told later for it.
-func (s *Store) renewTogether(ctx context.Context, p route, rs []driver.Ref, part []int, report func(int, driver.Status, error)) (rest []int) {
+func (s *store) renewTogether(ctx context.Context, p route, rs []driver.Ref, part []int, report func(int, driver.Status, error)) (rest []int) {
 	refs := make([]driver.Ref, len(part))
 	for k, i := range part {
 		refs[k] = rs[i]
@@ -183,11 +169,11 @@ func (s *Store) renewTogether(ctx context.Context, p route, rs []driver.Ref, par
 	for k, i := range part {
 		switch {
 		case err != nil:
-			s.renewed(rs, i, renewal{err: err}, report)
+			report(i, driver.Status{}, err)
 		case out[k] == nil:
 			rest = append(rest, i)
 		default:
-			s.renewed(rs, i, *out[k], report)
+			report(i, out[k].st, out[k].err)
 		}
 	}
 	return rest
@@ -293,7 +279,7 @@ func (w *work) renewRow(row *Row, refs []driver.Ref, is []int, sent time.Time) (
 // noteRenewed is note for a renewal. It tells a holder that is to look for that
 // itself that it was asked for since: the next look would see no change of the
 // row.
-func (s *Store) noteRenewed(r *driver.Ref, st *driver.Status, q *queue.Queue, row *Row) {
+func (s *store) noteRenewed(r *driver.Ref, st *driver.Status, q *queue.Queue, row *Row) {
 	asked := st.State == driver.Holding && s.own.askedSince(r.ID, row, s.post.up.Load())
 	s.note(r.ID, r.Mark, r.Name, r.TTL, st, q, row)
 	if asked {

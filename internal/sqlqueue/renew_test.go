@@ -25,7 +25,7 @@ func TestRenewalTellsOfAWish(t *testing.T) {
 		{"nobody can send one", false, driver.Holding, 4, true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := new(Store)
+			s := new(store)
 			s.post.init(s)
 			var notices []driver.Notice
 			s.post.hears[0] = func(n driver.Notice) { notices = append(notices, n) }

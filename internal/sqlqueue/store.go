@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/checked"
 )
 
 const (
@@ -43,8 +44,14 @@ type Config struct {
 	Close   func() error // what the store opened; may be nil
 }
 
-// Store is a driver.Store on a database.
+// Store is a driver.Store on a database. Claims stay until they run out when it is
+// closed.
 type Store struct {
+	*checked.Store
+	in *store
+}
+
+type store struct {
 	Config
 	own   registry
 	known familiar
@@ -53,32 +60,34 @@ type Store struct {
 	gate  gate
 
 	ctx   context.Context // ends when the store is closed
+	stop  context.CancelCauseFunc
 	work  tracker
-	stop  func() error
 	ready atomic.Int64 // when the tables were there, and of the right version, in nanoseconds since made; 0: never
 	made  time.Time
 }
 
 // New makes a store. It does no I/O.
 func New(c Config) *Store {
-	s := &Store{Config: c, made: time.Now()}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	s.ctx = ctx
+	s := newStore(c)
+	return &Store{checked.New(c.Dialect.Engine(), s), s}
+}
+
+func newStore(c Config) *store {
+	s := &store{Config: c, made: time.Now()}
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.post.init(s)
 	s.gate.init(c.DB)
-	s.stop = sync.OnceValue(func() error {
-		cancel(driver.ErrClosed)
-		s.work.stop()
-		if s.Config.Close != nil {
-			return s.Config.Close()
-		}
-		return nil
-	})
 	return s
 }
 
-// Close implements driver.Store. Claims stay until they run out.
-func (s *Store) Close() error { return s.stop() }
+func (s *store) Close() error {
+	s.stop(driver.ErrClosed)
+	s.work.stop()
+	if s.Config.Close != nil {
+		return s.Config.Close()
+	}
+	return nil
+}
 
 // tracker waits for goroutines, and starts no more once it is stopped.
 type tracker struct {
@@ -105,7 +114,7 @@ func (t *tracker) stop() {
 }
 
 // alive returns why nothing is to be done any more.
-func (s *Store) alive(ctx context.Context) error {
+func (s *store) alive(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -118,7 +127,7 @@ func (s *Store) alive(ctx context.Context) error {
 // work is one operation: its caller's context, and that of its statements, which
 // outlives the other by the grace.
 type work struct {
-	s      *Store
+	s      *store
 	caller context.Context
 	ctx    context.Context
 	bare   bool // do without the tables
@@ -131,11 +140,11 @@ type work struct {
 // context has ended, but one that is under way has a moment for its reply: most
 // drivers break it off by closing the connection, and then nobody knows whether
 // it was carried out, or still will be.
-func call[T any](ctx context.Context, s *Store, p route, f func(*work) (T, error)) (v T, err error) {
+func call[T any](ctx context.Context, s *store, p route, f func(*work) (T, error)) (v T, err error) {
 	return callOn(ctx, s, p, false, f)
 }
 
-func callOn[T any](ctx context.Context, s *Store, p route, bare bool, f func(*work) (T, error)) (v T, err error) {
+func callOn[T any](ctx context.Context, s *store, p route, bare bool, f func(*work) (T, error)) (v T, err error) {
 	if err := s.alive(ctx); err != nil {
 		return v, err
 	}
@@ -193,7 +202,7 @@ func (w *work) alive() error { return w.s.alive(w.caller) }
 
 // prepare sees to the tables, again each minute: they may have been made newer by
 // then, or the server may be another one, with other settings.
-func (s *Store) prepare(w *work) error {
+func (s *store) prepare(w *work) error {
 	const good = time.Minute
 	now := time.Since(s.made)
 	if at := s.ready.Load(); w.bare || at != 0 && now-time.Duration(at) < good {
@@ -225,15 +234,16 @@ func (s *Store) prepare(w *work) error {
 
 // CreateSchema creates the tables that are not there.
 func (s *Store) CreateSchema(ctx context.Context) error {
-	_, err := callOn(ctx, s, s.reading(), true, func(w *work) (struct{}, error) { return struct{}{}, s.Dialect.Create(w.ctx, s.DB) })
-	if err != nil {
-		return fmt.Errorf("%s: create the tables: %w", s.Dialect.Engine(), s.at(err))
-	}
-	return nil
+	_, err := checked.Do(ctx, s.Store, "create the tables", "", nil, func() (struct{}, error) { return s.in.create(ctx) })
+	return err
+}
+
+func (s *store) create(ctx context.Context) (none struct{}, err error) {
+	return callOn(ctx, s, s.reading(), true, func(w *work) (struct{}, error) { return none, s.Dialect.Create(w.ctx, s.DB) })
 }
 
 // explain marks what lasts, and says what to do.
-func (s *Store) explain(err error) error {
+func (s *store) explain(err error) error {
 	fault, hint := s.Dialect.Fault(err)
 	if fault == NoTable {
 		s.ready.Store(0)
@@ -250,15 +260,10 @@ func (s *Store) explain(err error) error {
 	return err
 }
 
-// failed says what was tried on what.
-func (s *Store) failed(what, name string, err error) error {
-	return fmt.Errorf("%s: %s %q: %w", s.Dialect.Engine(), what, name, s.at(err))
-}
-
-// at says where, unless the error does, as those of package net do, or has nothing
-// to do with it.
-func (s *Store) at(err error) error {
-	if s.Server == "" || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrClosed) || strings.Contains(err.Error(), s.Server) {
+// Explain implements [checked.Explainer]: it says where, unless the error does, as
+// those of package net do, or has nothing to do with it.
+func (s *store) Explain(err error) error {
+	if s.Server == "" || errors.Is(err, driver.ErrInvalid) || strings.Contains(err.Error(), s.Server) {
 		return err
 	}
 	return fmt.Errorf("%s: %w", s.Server, err)
@@ -276,5 +281,3 @@ func pause(ctx context.Context, d time.Duration) {
 
 // newStamp returns a number that no row has had: 62 random bits.
 func newStamp() int64 { return rand.Int64()>>1 + 1 }
-
-var _ driver.Store = (*Store)(nil)

@@ -25,7 +25,7 @@ type sweeper struct {
 
 func (sw *sweeper) due() bool { return rand.IntN(sweepOne) == 0 }
 
-func (sw *sweeper) run(ctx context.Context, s *Store, name string) {
+func (sw *sweeper) run(ctx context.Context, s *store, name string) {
 	sw.mu.Lock()
 	if sw.busy {
 		sw.mu.Unlock()
@@ -48,7 +48,7 @@ func (sw *sweeper) run(ctx context.Context, s *Store, name string) {
 
 // sweepAfter removes queues and records that nobody needs, queues whose last
 // clients have died as well, and returns where to go on, or "".
-func (s *Store) sweepAfter(ctx context.Context, after string) (next string, err error) {
+func (s *store) sweepAfter(ctx context.Context, after string) (next string, err error) {
 	rows, err := s.Dialect.Old(ctx, s.DB, after, sweepOf)
 	if err != nil {
 		return "", err

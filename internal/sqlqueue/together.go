@@ -44,7 +44,7 @@ var errLeft = errors.New("nobody knows whether it was carried out: the call that
 // taken it, or it is served, and is not carried out any more. Whose caller gives up
 // is not told before it is known what became of it, or the grace is over: what is
 // entered late, behind the caller's Leave, would hold for nobody.
-func (s *Store) together(ctx context.Context, p route, name string, r *request, alone func(*work) error) error {
+func (s *store) together(ctx context.Context, p route, name string, r *request, alone func(*work) error) error {
 	r.caller, r.served = ctx, make(chan struct{})
 	p.request = r
 	g := &s.gate
@@ -165,7 +165,7 @@ func (g *gate) pick(l *lane, r *request) []*request {
 
 // parts reports whether requests that went together are to be carried out each by
 // itself: the row has no room for all of them, or one of them cannot be stored.
-func (s *Store) parts(err error) bool {
+func (s *store) parts(err error) bool {
 	return err == errRoom || s.fault(err) == Lasting
 }
 

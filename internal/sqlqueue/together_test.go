@@ -29,10 +29,10 @@ type table struct {
 	before func(ctx context.Context, st, name string) // called before each
 }
 
-func newTable(t *testing.T) (*table, *Store) {
+func newTable(t *testing.T) (*table, *store) {
 	tab := &table{rows: make(map[string]Row), most: MostBody}
 	db := sql.OpenDB(noConnector{})
-	s := New(Config{DB: db, Dialect: tab})
+	s := newStore(Config{DB: db, Dialect: tab})
 	t.Cleanup(func() {
 		s.Close()
 		db.Close()
@@ -215,7 +215,7 @@ func permit(name, id string, limit int64) driver.Claim {
 	return driver.Claim{Name: name, ID: id, Kind: driver.KindSemaphore, Units: 1, Limit: limit, TTL: time.Hour}
 }
 
-func enters(t *testing.T, s *Store, c driver.Claim, want driver.State) {
+func enters(t *testing.T, s *store, c driver.Claim, want driver.State) {
 	t.Helper()
 	if st, err := s.Enter(await.Context(t), c); err != nil || st.State != want {
 		t.Fatalf("enter %s: %v, %v", c.ID, st.State, err)
@@ -407,7 +407,7 @@ func TestHolderBesideLockedCrowds(t *testing.T) {
 
 // isRenewed checks that a claim is renewed with others, whose rows may be locked until
 // the call ends.
-func isRenewed(t *testing.T, s *Store, refs []driver.Ref, id string, want driver.State) {
+func isRenewed(t *testing.T, s *store, refs []driver.Ref, id string, want driver.State) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan driver.State, 1)
@@ -503,14 +503,14 @@ func TestCrowdLosesItsFirst(t *testing.T) {
 func TestEndOfJoint(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		end  func(s *Store, cancel func())
+		end  func(s *store, cancel func())
 		want error
 	}{
-		{"closed", func(s *Store, _ func()) {
+		{"closed", func(s *store, _ func()) {
 			go s.Close()
 			<-s.ctx.Done()
 		}, driver.ErrClosed},
-		{"canceled", func(_ *Store, cancel func()) { cancel() }, context.Canceled},
+		{"canceled", func(_ *store, cancel func()) { cancel() }, context.Canceled},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -3,7 +3,6 @@ package etcdstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -11,26 +10,18 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Adopt implements driver.Store.
-func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, error) {
-	if err := a.Check(); err != nil {
-		return driver.Status{}, fmt.Errorf("etcd: adopt: %w", err)
-	}
-	c, err := s.begin(ctx, fmt.Sprintf("adopt %q", a.Name))
-	if err != nil {
-		return driver.Status{}, err
-	}
-	defer c.end()
+func (s *store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status, err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
 	for {
-		st, err := s.adopt(c, &a)
-		if !again(err) || c.Err() != nil {
-			return st, s.failed(c, err)
+		if st, err = s.adopt(ctx, &a); !again(err) || ctx.Err() != nil {
+			return st, err
 		}
 	}
 }
 
 // adopt is one attempt on one lease, as enter is.
-func (s *Store) adopt(ctx context.Context, a *driver.Adoption) (st driver.Status, err error) {
+func (s *store) adopt(ctx context.Context, a *driver.Adoption) (st driver.Status, err error) {
 	id := claimID{a.Name, a.ID, a.Mark}
 	if err := s.expire(ctx, id); err != nil {
 		return st, err
@@ -68,7 +59,7 @@ func (s *Store) adopt(ctx context.Context, a *driver.Adoption) (st driver.Status
 // tokens were to follow from when they came, are marked, as for one that grows. It lives
 // for its new owner's TTL from now, also if that is less than it had: when that is over
 // the new owner no longer takes it for its own.
-func (s *Store) handOver(ctx context.Context, q *snapshot, m *member, a *driver.Adoption) (now *snapshot, st driver.Status, done bool, err error) {
+func (s *store) handOver(ctx context.Context, q *snapshot, m *member, a *driver.Adoption) (now *snapshot, st driver.Status, done bool, err error) {
 	id := claimID{a.Name, a.ID, a.Mark}
 	w, err := s.overtakeAll(ctx, q)
 	if err != nil {
@@ -125,7 +116,7 @@ func (s *Store) handOver(ctx context.Context, q *snapshot, m *member, a *driver.
 
 // refresh renews the claim if it is in the queue, and puts it on a lease of
 // this store's if it is on another. q is settled.
-func (s *Store) refresh(ctx context.Context, q *snapshot, id claimID, ttl time.Duration, used int64) (driver.Status, error) {
+func (s *store) refresh(ctx context.Context, q *snapshot, id claimID, ttl time.Duration, used int64) (driver.Status, error) {
 	for {
 		m := q.owned(id)
 		if m == nil {
@@ -166,7 +157,7 @@ func (s *Store) refresh(ctx context.Context, q *snapshot, id claimID, ttl time.D
 
 // life is how long a claim is to live that gets ttl: it never gets less than it had.
 // The lease that it comes from says how much, or what was given to it here.
-func (s *Store) life(ctx context.Context, m *member, id claimID, ttl time.Duration) (time.Duration, error) {
+func (s *store) life(ctx context.Context, m *member, id claimID, ttl time.Duration) (time.Duration, error) {
 	if t, ok := s.known(id); ok && t.create == m.create && t.lease.id == m.lease {
 		return max(ttl, time.Until(t.expires)), nil
 	}
@@ -181,7 +172,7 @@ type moved struct {
 }
 
 // move puts a claim on a lease of this store's that lasts for at least life.
-func (s *Store) move(ctx context.Context, q *snapshot, m *member, ttl, life time.Duration, used int64) (moved, error) {
+func (s *store) move(ctx context.Context, q *snapshot, m *member, ttl, life time.Duration, used int64) (moved, error) {
 	l, from, err := s.leaseFor(ctx, life)
 	if err != nil {
 		return moved{}, err

@@ -32,7 +32,7 @@ var errEnding = errors.New("the claim has run out")
 // attempting notes an attempt before it is sent. done is called when it has ended,
 // with what has become of it, and after the claim that it has put there is tracked:
 // so the reaper sees one of the two.
-func (s *Store) attempting(ctx context.Context, id claimID, l *lease, expires time.Time) (done func(told bool), err error) {
+func (s *store) attempting(ctx context.Context, id claimID, l *lease, expires time.Time) (done func(told bool), err error) {
 	s.mu.Lock()
 	a := s.tried[id]
 	s.mu.Unlock()
@@ -72,13 +72,13 @@ func later(a, b time.Time) time.Time {
 }
 
 // settled notes that the claim's attempts are over: they were refused, or carried out.
-func (s *Store) settled(id claimID) {
+func (s *store) settled(id claimID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.tried, id)
 }
 
-func (s *Store) unanswered(id claimID) bool {
+func (s *store) unanswered(id claimID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tried[id] != nil
@@ -87,19 +87,19 @@ func (s *Store) unanswered(id claimID) bool {
 // barred is the comparison that goes with each attempt on a lease. If it does not
 // hold, what readBar reads goes to sawBar before another attempt is made: so no
 // attempt is made twice with the same bar in vain.
-func (s *Store) barred(l *lease) clientv3.Cmp {
+func (s *store) barred(l *lease) clientv3.Cmp {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return clientv3.Compare(clientv3.ModRevision(s.keys.bar(l.id)), "=", l.bar)
 }
 
-func (s *Store) readBar(l *lease) clientv3.Op {
+func (s *store) readBar(l *lease) clientv3.Op {
 	return clientv3.OpGet(s.keys.bar(l.id), clientv3.WithKeysOnly())
 }
 
 // sawBar takes over the bar of a lease as it was read at a revision. errBarred: it had
 // one and has none, so the lease has ended, or somebody has deleted the key.
-func (s *Store) sawBar(l *lease, r *pb.RangeResponse, revision int64) error {
+func (s *store) sawBar(l *lease, r *pb.RangeResponse, revision int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -114,7 +114,7 @@ func (s *Store) sawBar(l *lease, r *pb.RangeResponse, revision int64) error {
 
 // raiseBar refuses all attempts on the lease that have not arrived. Many may do so at
 // once, and the replies come in any order: the bar is the one written last.
-func (s *Store) raiseBar(ctx context.Context, l *lease) error {
+func (s *store) raiseBar(ctx context.Context, l *lease) error {
 	res, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpPut(s.keys.bar(l.id), "", clientv3.WithLease(l.id))}, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,21 +136,21 @@ func (s *Store) raiseBar(ctx context.Context, l *lease) error {
 var errBarred = errors.New("the lease takes no new claims")
 
 // closeLocked has new claims take a new lease. s.mu is held.
-func (s *Store) closeLocked(l *lease) {
+func (s *store) closeLocked(l *lease) {
 	if s.leases[l.seconds] == l {
 		delete(s.leases, l.seconds)
 	}
 }
 
 // open tells whether the lease takes new claims.
-func (s *Store) open(l *lease) bool {
+func (s *store) open(l *lease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.leases[l.seconds] == l
 }
 
 // abandon sees to it that no attempt of the claim is carried out any more.
-func (s *Store) abandon(ctx context.Context, id claimID) error {
+func (s *store) abandon(ctx context.Context, id claimID) error {
 	s.mu.Lock()
 	a := s.tried[id]
 	s.mu.Unlock()
@@ -161,7 +161,7 @@ func (s *Store) abandon(ctx context.Context, id claimID) error {
 }
 
 // cleanUp ends attempts whose claims' time is over.
-func (s *Store) cleanUp(ctx context.Context, tried map[claimID]*attempt) error {
+func (s *store) cleanUp(ctx context.Context, tried map[claimID]*attempt) error {
 	var errs []error
 	bars := make(map[*lease]error)
 	for id, a := range tried {
@@ -183,7 +183,7 @@ func (s *Store) cleanUp(ctx context.Context, tried map[claimID]*attempt) error {
 
 // cleanUpOne deletes what an attempt has put there that nobody knows of. No attempt
 // on the lease is under way any more.
-func (s *Store) cleanUpOne(ctx context.Context, id claimID, a *attempt) error {
+func (s *store) cleanUpOne(ctx context.Context, id claimID, a *attempt) error {
 	q, err := s.look(ctx, id.name)
 	if driver.IsPermanent(err) {
 		// The name cannot be read, so nobody waits there for this one: its lease ends it.

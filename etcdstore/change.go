@@ -1,10 +1,8 @@
 package etcdstore
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -12,21 +10,9 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Resize implements driver.Store.
-func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.Status, error) {
-	if err := cmp.Or(r.Check(), driver.CheckUnits(units)); err != nil {
-		return driver.Status{}, fmt.Errorf("etcd: resize %q: %w", r.Name, err)
-	}
-	c, err := s.begin(ctx, fmt.Sprintf("resize %q", r.Name))
-	if err != nil {
-		return driver.Status{}, err
-	}
-	defer c.end()
-	st, err := s.resize(c, r, units)
-	return st, s.failed(c, err)
-}
-
-func (s *Store) resize(ctx context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
+func (s *store) Resize(ctx context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
 	if err := s.expire(ctx, idOf(&r)); err != nil {
 		return st, err
 	}
@@ -89,24 +75,13 @@ func (s *Store) resize(ctx context.Context, r driver.Ref, units int64) (st drive
 	}
 }
 
-// SetLimit implements driver.Store.
-func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
-	if err := cmp.Or(driver.CheckName(name), kind.Check(), driver.CheckLimit(was), driver.CheckLimit(limit)); err != nil {
-		return fmt.Errorf("etcd: set limit: %w", err)
-	}
-	c, err := s.begin(ctx, fmt.Sprintf("set limit of %q", name))
-	if err != nil {
-		return err
-	}
-	defer c.end()
-	return s.failed(c, s.setLimit(c, name, kind, was, limit))
-}
-
-// setLimit writes the limit, and with it all claims that are there: those that
+// SetLimit writes the limit, and with it all claims that are there: those that
 // hold do so whatever the limit, and those that wait get tokens of their own, for
 // the order in which they are granted may be another than that in which they
 // came. Who watches only the claim in front hears of it by that, too.
-func (s *Store) setLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
+func (s *store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) (err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
 	key := s.keys.limit(name)
 	for {
 		q, err := s.look(ctx, name)

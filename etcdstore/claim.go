@@ -56,7 +56,7 @@ func (c *claim) encode() string {
 }
 
 // ours is a new claim of this store.
-func (s *Store) ours(c driver.Claim, l *lease, base int64) claim {
+func (s *store) ours(c driver.Claim, l *lease, base int64) claim {
 	return claim{
 		ID: c.ID, Units: c.Units, Overtake: c.Overtake, Owner: c.Owner, Store: s.id, TTL: l.seconds, Base: base,
 		Entered: time.Now().UnixMicro(),

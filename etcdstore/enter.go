@@ -3,7 +3,6 @@ package etcdstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"strconv"
 	"time"
@@ -14,25 +13,17 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Enter implements driver.Store.
-func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
-	if err := c.Check(); err != nil {
-		return driver.Status{}, fmt.Errorf("etcd: enter: %w", err)
-	}
-	in, err := s.begin(ctx, fmt.Sprintf("enter %q", c.Name))
+func (s *store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
+	leave, err := s.entering.enter(ctx, c.Name)
 	if err != nil {
-		return driver.Status{}, err
-	}
-	defer in.end()
-	leave, err := s.entering.enter(in, c.Name)
-	if err != nil {
-		return driver.Status{}, s.failed(in, err)
+		return st, err
 	}
 	defer leave()
 	for {
-		st, err := s.enter(in, c)
-		if !again(err) || in.Err() != nil {
-			return st, s.failed(in, err)
+		if st, err = s.enter(ctx, c); !again(err) || ctx.Err() != nil {
+			return st, err
 		}
 	}
 }
@@ -44,7 +35,7 @@ func again(err error) bool {
 
 // enter is one attempt on one lease. errNoLease: it has ended; errBarred: it takes
 // no new claims.
-func (s *Store) enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
+func (s *store) enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
 	if err := s.expire(ctx, claimID{c.Name, c.ID, ""}); err != nil {
 		return driver.Status{}, err
 	}
@@ -74,7 +65,7 @@ var hintSeed = maphash.MakeSeed()
 
 // entering is an Enter under way.
 type entering struct {
-	s     *Store
+	s     *store
 	c     driver.Claim
 	lease *lease
 	from  time.Time // the TTL counts from here
@@ -170,7 +161,7 @@ func (e *entering) first(ctx context.Context) (st driver.Status, err error) {
 }
 
 // see takes over the epoch that a transaction has found.
-func (s *Store) see(r *pb.RangeResponse) error {
+func (s *store) see(r *pb.RangeResponse) error {
 	if len(r.Kvs) == 0 {
 		return s.outdated("", false)
 	}

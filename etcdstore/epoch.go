@@ -29,7 +29,7 @@ func token(base, revision int64) int64 { return (base + revision) << blockBits }
 func spare(token int64) int64 { return 1<<blockBits - 1 - token&(1<<blockBits-1) }
 
 // epoch returns the base that new tokens count from.
-func (s *Store) epoch(ctx context.Context) (int64, error) {
+func (s *store) epoch(ctx context.Context) (int64, error) {
 	s.mu.Lock()
 	base := s.base
 	s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *Store) epoch(ctx context.Context) (int64, error) {
 }
 
 // learn takes over the epoch's value as it was read.
-func (s *Store) learn(value string) (int64, error) {
+func (s *store) learn(value string) (int64, error) {
 	base, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || base <= 0 || base >= 1<<(63-blockBits)-1<<40 {
 		return 0, driver.Permanent(fmt.Errorf("key %q holds %.40q, which pawl has not written", s.keys.epoch(), value))
@@ -72,7 +72,7 @@ func (s *Store) learn(value string) (int64, error) {
 }
 
 // outdated has the epoch read again.
-func (s *Store) outdated(value string, found bool) error {
+func (s *store) outdated(value string, found bool) error {
 	if !found {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *Store) outdated(value string, found bool) error {
 // startOver forgets all: the cluster has lost its data (or somebody deleted the
 // key), and its revisions, and what was remembered by them, mean nothing now.
 // s.mu is held.
-func (s *Store) startOver() {
+func (s *store) startOver() {
 	close(s.reset)
 	s.reset, s.heard = make(chan struct{}), 0
 	clear(s.leases)
@@ -105,7 +105,7 @@ func (k keys) since(base int64) clientv3.Cmp {
 
 // lost returns a channel that is closed when the cluster turns out to have lost
 // its data.
-func (s *Store) lost() <-chan struct{} {
+func (s *store) lost() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.reset

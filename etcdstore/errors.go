@@ -36,6 +36,14 @@ var passing = map[error]string{
 	rpctypes.ErrTooManyRequests:            "the cluster is far behind with what it was asked for",
 }
 
+// Explain implements [checked.Explainer].
+func (*store) Explain(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err // the caller has given up, and whatever it was may pass
+	}
+	return classify(err)
+}
+
 // classify marks errors that repeating cannot mend, and says what to do.
 func classify(err error) error {
 	known := rpctypes.Error(err)
@@ -61,8 +69,12 @@ func classify(err error) error {
 	return err
 }
 
-// ended joins why the caller gave up with what was the matter until then.
-func ended(ctxErr, err error) error {
+// ended joins why the caller gave up, if it did, with what was the matter until then.
+func ended(caller context.Context, err error) error {
+	ctxErr := caller.Err()
+	if err == nil || ctxErr == nil {
+		return err
+	}
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded:
 		return ctxErr

@@ -3,13 +3,13 @@ package etcdstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/checked"
 )
 
 // ErrNotHeld is what Held returns for a claim that does not hold.
@@ -33,23 +33,19 @@ var ErrNotHeld = errors.New("the claim does not hold")
 func (s *Store) Held(ctx context.Context, name, claim string) (clientv3.Cmp, error) {
 	id, rest, shown := strings.Cut(claim, ".")
 	r := driver.Ref{Name: name, ID: id}
-	if err := r.Check(); err != nil {
-		return clientv3.Cmp{}, fmt.Errorf("etcd: held: %w", err)
-	}
-	c, err := s.begin(ctx, fmt.Sprintf("look whether %q is held", name))
-	if err != nil {
-		return clientv3.Cmp{}, err
-	}
-	defer c.end()
-	q, err := s.look(c, name)
-	if err != nil {
-		return clientv3.Cmp{}, s.failed(c, err)
-	}
-	m := q.find(id)
-	if m == nil || m.state != driver.Holding || m.Lingering || !shown && m.Mark != "" || shown && !m.grants(rest) {
-		return clientv3.Cmp{}, fmt.Errorf("etcd: look whether %q is held: %w", name, ErrNotHeld)
-	}
-	return m.present(), nil
+	return checked.Do(ctx, s.Store, "look who holds", name, r.Check(), func() (none clientv3.Cmp, err error) {
+		ctx, end := s.in.begin(ctx)
+		defer end(&err)
+		q, err := s.in.look(ctx, name)
+		if err != nil {
+			return none, err
+		}
+		m := q.find(id)
+		if m == nil || m.state != driver.Holding || m.Lingering || !shown && m.Mark != "" || shown && !m.grants(rest) {
+			return none, ErrNotHeld
+		}
+		return m.present(), nil
+	})
 }
 
 // grants reports whether the token that text begins with is one of the claim's, and

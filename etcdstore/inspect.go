@@ -3,7 +3,6 @@ package etcdstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"strings"
 	"time"
@@ -13,37 +12,23 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Inspect implements driver.Store. Age and Held are differences of wall clocks,
-// of this machine and the claim's; Held is 0 until the owner's next renewal for
-// a claim that had to wait. TTL is what is left of the claim's lease, which
-// others may share.
-func (s *Store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
-	if err := driver.CheckName(name); err != nil {
-		return driver.Queue{}, fmt.Errorf("etcd: inspect: %w", err)
-	}
-	c, err := s.begin(ctx, fmt.Sprintf("inspect %q", name))
+// Inspect: Age and Held are differences of wall clocks, of this machine and the
+// claim's; Held is 0 until the owner's next renewal for a claim that had to wait.
+// TTL is what is left of the claim's lease, which others may share.
+func (s *store) Inspect(ctx context.Context, name string) (_ driver.Queue, err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
+	q, err := s.read(ctx, name)
 	if err != nil {
 		return driver.Queue{}, err
 	}
-	defer c.end()
-	v, err := s.view(c, name)
-	return v, s.failed(c, err)
-}
-
-func (s *Store) view(ctx context.Context, name string) (driver.Queue, error) {
-	q, err := s.read(ctx, name)
-	if err != nil {
-		return driver.Queue{Name: name}, err
-	}
 	leases := make(map[clientv3.LeaseID]time.Duration)
-	if err := s.timesToLive(ctx, leases, q); err != nil {
-		return driver.Queue{Name: name}, err
-	}
-	return s.show(q, leases), nil
+	err = s.timesToLive(ctx, leases, q)
+	return s.show(q, leases), err
 }
 
 // show is how others see a queue. What this store is about to delete has run out.
-func (s *Store) show(q *snapshot, leases map[clientv3.LeaseID]time.Duration) driver.Queue {
+func (s *store) show(q *snapshot, leases map[clientv3.LeaseID]time.Duration) driver.Queue {
 	v := driver.Queue{Name: q.name, Kind: q.kind, Limit: q.limit}
 	if q.set != 0 {
 		v.Declared = q.declared
@@ -64,27 +49,12 @@ func (s *Store) show(q *snapshot, leases map[clientv3.LeaseID]time.Duration) dri
 	return v
 }
 
-// List implements driver.Store.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+func (s *store) List(caller context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	return func(yield func(driver.Queue, error) bool) {
-		c, err := s.begin(ctx, fmt.Sprintf("list %q", prefix))
-		if err != nil {
-			yield(driver.Queue{}, err)
-			return
-		}
-		defer c.end()
-		for v, err := range s.list(c, prefix) {
-			var name *driver.NameError
-			switch {
-			case errors.As(err, &name):
-				err = fmt.Errorf("etcd: %s: %w", c.what, err)
-			case err != nil:
-				yield(driver.Queue{}, s.failed(c, err))
-				return
-			case len(v.Claims) == 0:
-				continue
-			}
-			if !yield(v, err) {
+		ctx, end := s.begin(caller)
+		defer end(new(error))
+		for v, err := range s.list(ctx, prefix) {
+			if (err != nil || len(v.Claims) > 0) && !yield(v, ended(caller, err)) {
 				return
 			}
 		}
@@ -97,7 +67,7 @@ const page = 4000
 
 // list reads many queues at a time. The last one of a page may go on in the next, so
 // it is read again, by itself: that each is as of one moment.
-func (s *Store) list(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+func (s *store) list(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	return func(yield func(driver.Queue, error) bool) {
 		from := s.keys.queues(prefix)
 		end := clientv3.GetPrefixRangeEnd(from)

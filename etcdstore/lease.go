@@ -56,7 +56,7 @@ func slack(ttl time.Duration) time.Duration { return ttl / 6 }
 
 // leaseFor returns a lease that lasts for ttl from now, less slack at most, and
 // from when on ttl counts.
-func (s *Store) leaseFor(ctx context.Context, ttl time.Duration) (*lease, time.Time, error) {
+func (s *store) leaseFor(ctx context.Context, ttl time.Duration) (*lease, time.Time, error) {
 	for {
 		s.mu.Lock()
 		l := s.leases[seconds(ttl)]
@@ -74,7 +74,7 @@ func (s *Store) leaseFor(ctx context.Context, ttl time.Duration) (*lease, time.T
 
 // keep sees to it that the lease lasts for ttl from now, less slack at most, and
 // returns from when on ttl counts. errNoLease: it has ended.
-func (s *Store) keep(ctx context.Context, l *lease, ttl time.Duration) (time.Time, error) {
+func (s *store) keep(ctx context.Context, l *lease, ttl time.Duration) (time.Time, error) {
 	if err := l.lock(ctx); err != nil {
 		return time.Time{}, err
 	}
@@ -105,7 +105,7 @@ func (s *Store) keep(ctx context.Context, l *lease, ttl time.Duration) (time.Tim
 	return now, nil
 }
 
-func (s *Store) grant(ctx context.Context, l *lease) error {
+func (s *store) grant(ctx context.Context, l *lease) error {
 	sent := time.Now()
 	id, err := s.newLease(ctx, l.seconds)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Store) grant(ctx context.Context, l *lease) error {
 	return nil
 }
 
-func (s *Store) newLease(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
+func (s *store) newLease(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
 	res, err := s.client.Grant(ctx, seconds)
 	if err != nil {
 		return 0, err
@@ -127,7 +127,7 @@ func (s *Store) newLease(ctx context.Context, seconds int64) (clientv3.LeaseID, 
 
 // keepAlive sends one keepalive. The client's own KeepAliveOnce would go on
 // without a pause while nobody is there.
-func (s *Store) keepAlive(ctx context.Context, l *lease) error {
+func (s *store) keepAlive(ctx context.Context, l *lease) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	sent := time.Now()
@@ -169,7 +169,7 @@ var errOldLeader = errors.New("there is another leader since")
 // is another, who ends the lease at its own time. A member names the term of what
 // it has applied, and a read that a majority has confirmed comes after the first
 // entry of the term in force.
-func (s *Store) stillLed(ctx context.Context, term uint64) (bool, error) {
+func (s *store) stillLed(ctx context.Context, term uint64) (bool, error) {
 	res, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpGet(s.keys.epoch(), clientv3.WithCountOnly())}, nil)
 	if err != nil {
 		return false, err
@@ -179,20 +179,20 @@ func (s *Store) stillLed(ctx context.Context, term uint64) (bool, error) {
 }
 
 // drop notes that a lease has ended.
-func (s *Store) drop(l *lease) {
+func (s *store) drop(l *lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropLocked(l)
 }
 
-func (s *Store) dropLocked(l *lease) {
+func (s *store) dropLocked(l *lease) {
 	l.gone = true
 	s.closeLocked(l)
 }
 
 // timesToLive adds to left how long the leases of queues have left, as far as that is
 // not known; 0 for those that have ended.
-func (s *Store) timesToLive(ctx context.Context, left map[clientv3.LeaseID]time.Duration, queues ...*snapshot) error {
+func (s *store) timesToLive(ctx context.Context, left map[clientv3.LeaseID]time.Duration, queues ...*snapshot) error {
 	var ask []clientv3.LeaseID
 	for _, q := range queues {
 		for i := range q.members {
@@ -223,7 +223,7 @@ func (s *Store) timesToLive(ctx context.Context, left map[clientv3.LeaseID]time.
 }
 
 // timeToLive asks how long a lease has left; 0: it has ended.
-func (s *Store) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
+func (s *store) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
 	res, err := s.client.TimeToLive(ctx, id)
 	if err != nil {
 		return 0, err

@@ -2,7 +2,6 @@ package etcdstore
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -10,22 +9,11 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Leave implements driver.Store. Ref.Used is not needed here: tokens of a claim
-// that holds alone are in a block of their own.
-func (s *Store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
-	if err := r.Check(); err != nil {
-		return driver.Gone, fmt.Errorf("etcd: leave %q: %w", r.Name, err)
-	}
-	c, err := s.begin(ctx, fmt.Sprintf("leave %q", r.Name))
-	if err != nil {
-		return driver.Gone, err
-	}
-	defer c.end()
-	was, err := s.leave(c, r)
-	return was, s.failed(c, err)
-}
-
-func (s *Store) leave(ctx context.Context, r driver.Ref) (driver.State, error) {
+// Leave does not need Ref.Used: tokens of a claim that holds alone are in a block of
+// their own.
+func (s *store) Leave(ctx context.Context, r driver.Ref) (_ driver.State, err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
 	if err := s.expire(ctx, idOf(&r)); err != nil {
 		return driver.Gone, err
 	}
@@ -63,7 +51,7 @@ func (s *Store) leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 // came then, and is on the lease on which this store has put it: one that another store
 // has taken over, or left to linger, is on another. Mail about it is deleted when the
 // mailbox is read next.
-func (s *Store) leaveFast(ctx context.Context, id claimID) (was driver.State, left bool, err error) {
+func (s *store) leaveFast(ctx context.Context, id claimID) (was driver.State, left bool, err error) {
 	s.mu.Lock()
 	t := s.claims[id]
 	if t == nil || t.mail > t.revision || s.tried[id] != nil {
@@ -97,12 +85,12 @@ func (s *Store) leaveFast(ctx context.Context, id claimID) (was driver.State, le
 }
 
 // removal deletes a claim of this store's, and the mail about it.
-func (s *Store) removal(key string) []clientv3.Op {
+func (s *store) removal(key string) []clientv3.Op {
 	return []clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(s.keys.mail(s.id, key))}
 }
 
 // remove takes the claim out of the queue, if it is still as it is in q.
-func (s *Store) remove(ctx context.Context, q *snapshot, r driver.Ref) (was driver.State, done bool, err error) {
+func (s *store) remove(ctx context.Context, q *snapshot, r driver.Ref) (was driver.State, done bool, err error) {
 	m := q.find(r.ID)
 	if m == nil || m.Mark != r.Mark {
 		s.forget(idOf(&r))
@@ -152,22 +140,10 @@ func (s *Store) remove(ctx context.Context, q *snapshot, r driver.Ref) (was driv
 	return was, true, nil
 }
 
-// Break implements driver.Store.
-func (s *Store) Break(ctx context.Context, name string) ([]driver.Entry, error) {
-	if err := driver.CheckName(name); err != nil {
-		return nil, fmt.Errorf("etcd: break: %w", err)
-	}
-	c, err := s.begin(ctx, fmt.Sprintf("break %q", name))
-	if err != nil {
-		return nil, err
-	}
-	defer c.end()
-	broken, err := s.breakUp(c, name)
-	return broken, s.failed(c, err)
-}
-
-// breakUp deletes those who hold when it begins, not who comes after them.
-func (s *Store) breakUp(ctx context.Context, name string) (broken []driver.Entry, err error) {
+// Break deletes those who hold when it begins, not who comes after them.
+func (s *store) Break(ctx context.Context, name string) (broken []driver.Entry, err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
 	q, err := s.look(ctx, name)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package etcdstore
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -28,14 +27,14 @@ const (
 
 // letter puts mail to the owner of m, if the claim is there and on that lease
 // still.
-func (s *Store) letter(m *member, text string) clientv3.Op {
+func (s *store) letter(m *member, text string) clientv3.Op {
 	put := clientv3.OpPut(s.keys.mail(m.Store, m.key), text+m.ID, clientv3.WithLease(m.lease))
 	return clientv3.OpTxn([]clientv3.Cmp{m.present(), clientv3.Compare(clientv3.LeaseValue(m.key), "=", int64(m.lease))},
 		[]clientv3.Op{put}, nil)
 }
 
 // want tells the holders that somebody waits.
-func (s *Store) want(ctx context.Context, q *snapshot) error {
+func (s *store) want(ctx context.Context, q *snapshot) error {
 	var ops []clientv3.Op
 	send := func() error {
 		if len(ops) == 0 {
@@ -57,34 +56,19 @@ func (s *Store) want(ctx context.Context, q *snapshot) error {
 	return send()
 }
 
-// Ask implements driver.Store.
-func (s *Store) Ask(ctx context.Context, name string) error {
-	if err := driver.CheckName(name); err != nil {
-		return fmt.Errorf("etcd: ask: %w", err)
-	}
-	c, err := s.begin(ctx, fmt.Sprintf("ask for %q", name))
+func (s *store) Ask(ctx context.Context, name string) (err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
+	q, err := s.look(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer c.end()
-	q, err := s.look(c, name)
-	if err == nil {
-		err = s.want(c, q)
-	}
-	return s.failed(c, err)
+	return s.want(ctx, q)
 }
 
-// Listen implements driver.Store.
-func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
-	c, err := s.begin(ctx, "listen")
-	if err != nil {
-		return err
-	}
-	defer c.end()
-	return s.failed(c, s.listen(c, f))
-}
-
-func (s *Store) listen(ctx context.Context, f func(driver.Notice)) error {
+func (s *store) Listen(ctx context.Context, f func(driver.Notice)) (err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
 	for {
 		err := s.listenOnce(ctx, f)
 		if ctx.Err() != nil {
@@ -100,7 +84,7 @@ func (s *Store) listen(ctx context.Context, f func(driver.Notice)) error {
 }
 
 // listenOnce passes on what one watch brings, until that ends.
-func (s *Store) listenOnce(ctx context.Context, f func(driver.Notice)) error {
+func (s *store) listenOnce(ctx context.Context, f func(driver.Notice)) error {
 	lost := s.lost()
 	wctx, stream, cancel := s.watching(ctx)
 	defer cancel()

@@ -3,7 +3,6 @@ package etcdstore
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -16,25 +15,14 @@ import (
 // The version of a record is the revision in which it was written, counted from
 // the epoch's base: so it does not come again after data was lost.
 
-// Load implements driver.Store.
-func (s *Store) Load(ctx context.Context, name string) (driver.Record, error) {
-	none := driver.Record{Name: name}
-	if err := driver.CheckName(name); err != nil {
-		return none, fmt.Errorf("etcd: load: %w", err)
-	}
-	c, err := s.begin(ctx, fmt.Sprintf("load %q", name))
-	if err != nil {
-		return none, err
-	}
-	defer c.end()
-	r, _, err := s.load(c, name)
-	if err != nil {
-		return none, s.failed(c, err)
-	}
-	return r, nil
+func (s *store) Load(ctx context.Context, name string) (r driver.Record, err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
+	r, _, err = s.load(ctx, name)
+	return r, err
 }
 
-func (s *Store) load(ctx context.Context, name string) (r driver.Record, revision int64, err error) {
+func (s *store) load(ctx context.Context, name string) (r driver.Record, revision int64, err error) {
 	for {
 		if _, err := s.epoch(ctx); err != nil {
 			return r, 0, err
@@ -51,12 +39,12 @@ func (s *Store) load(ctx context.Context, name string) (r driver.Record, revisio
 }
 
 // stored reads a record, and the epoch it counts from.
-func (s *Store) stored(name string) []clientv3.Op {
+func (s *store) stored(name string) []clientv3.Op {
 	return []clientv3.Op{clientv3.OpGet(s.keys.record(name)), clientv3.OpGet(s.keys.epoch())}
 }
 
 // record reads what stored has found; not ok: the epoch has ended.
-func (s *Store) record(ctx context.Context, name string, found []*pb.ResponseOp) (r driver.Record, ok bool, err error) {
+func (s *store) record(ctx context.Context, name string, found []*pb.ResponseOp) (r driver.Record, ok bool, err error) {
 	r.Name = name
 	epoch := found[1].GetResponseRange().Kvs
 	if err := s.see(found[1].GetResponseRange()); err != nil || len(epoch) == 0 {
@@ -81,22 +69,10 @@ func (s *Store) record(ctx context.Context, name string, found []*pb.ResponseOp)
 	return r, true, nil
 }
 
-// CompareAndSwap implements driver.Store. A TTL is rounded up to whole seconds,
-// 2 at least.
-func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
-	if err := r.Check(); err != nil {
-		return driver.Record{}, fmt.Errorf("etcd: compare and swap %q: %w", r.Name, err)
-	}
-	c, err := s.begin(ctx, fmt.Sprintf("compare and swap %q", r.Name))
-	if err != nil {
-		return driver.Record{}, err
-	}
-	defer c.end()
-	got, err := s.swap(c, r)
-	return got, s.failed(c, err)
-}
-
-func (s *Store) swap(ctx context.Context, r driver.Record) (driver.Record, error) {
+// CompareAndSwap rounds a TTL up to whole seconds, 2 at least.
+func (s *store) CompareAndSwap(ctx context.Context, r driver.Record) (_ driver.Record, err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
 	key := s.keys.record(r.Name)
 	for {
 		base, err := s.epoch(ctx)
@@ -161,37 +137,25 @@ func (s *Store) swap(ctx context.Context, r driver.Record) (driver.Record, error
 
 // revoke ends a lease that nothing is on any more: that of a record, or of a claim
 // that lingered. If that does not succeed the lease ends by itself.
-func (s *Store) revoke(ctx context.Context, id clientv3.LeaseID) {
+func (s *store) revoke(ctx context.Context, id clientv3.LeaseID) {
 	if id == 0 {
 		return
 	}
 	_, _ = s.client.Revoke(ctx, id)
 }
 
-// WaitChange implements driver.Store.
-func (s *Store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
-	none := driver.Record{Name: name}
-	if err := driver.CheckName(name); err != nil {
-		return none, fmt.Errorf("etcd: wait for a change: %w", err)
-	}
-	c, err := s.begin(ctx, fmt.Sprintf("wait for a change of %q", name))
-	if err != nil {
-		return none, err
-	}
-	defer c.end()
+func (s *store) WaitChange(ctx context.Context, name string, version int64) (r driver.Record, err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
 	for {
-		r, err := s.changed(c, name, version)
-		if err != nil {
-			return none, s.failed(c, err)
-		}
-		if r.Version != version {
-			return r, nil
+		if r, err = s.changed(ctx, name, version); err != nil || r.Version != version {
+			return r, err
 		}
 	}
 }
 
 // changed waits until the record may be another.
-func (s *Store) changed(ctx context.Context, name string, version int64) (driver.Record, error) {
+func (s *store) changed(ctx context.Context, name string, version int64) (driver.Record, error) {
 	r, revision, err := s.load(ctx, name)
 	if err != nil || r.Version != version {
 		return r, err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -20,9 +19,7 @@ import (
 // round is how many queues one transaction reads.
 const round = 100
 
-// Renew implements driver.Store.
-//
-// A round costs one keepalive for each TTL class, if the last one is too old,
+// Renew: a round costs one keepalive for each TTL class, if the last one is too old,
 // and, beside it, one reading transaction: the mailbox, which tells what others
 // have done to this store's claims (see mail.go), and whether the queues are as they
 // were of claims that wait, and of the others in turn, up to a hundred, so that what
@@ -31,38 +28,23 @@ const round = 100
 //
 // The claims that hold are a round of their own: they do not wait for what it takes
 // to tell those that wait where they stand.
-func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
-	r := &renewal{s: s, report: report, sent: time.Now()}
+func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
+	r := &renewal{caller: ctx, s: s, report: report, sent: time.Now()}
 	for i, ref := range rs {
-		if err := cmp.Or(ref.Check(), driver.CheckTTL(ref.TTL)); err != nil {
-			report(i, driver.Status{}, fmt.Errorf("etcd: renew %q: %w", ref.Name, err))
-			continue
-		}
 		r.refs = append(r.refs, renewing{Ref: ref, index: i})
 	}
-	if len(r.refs) == 0 {
-		return
-	}
-	what := fmt.Sprintf("renew %q", r.refs[0].Name)
-	if n := len(r.refs); n > 1 {
-		what += fmt.Sprintf(" and %d more", n-1)
-	}
-	c, err := s.begin(ctx, what)
-	if err != nil {
-		for i := range r.refs {
-			report(r.refs[i].index, driver.Status{}, err)
-		}
-		return
-	}
-	defer c.end()
-	r.call = c
+	var end func(*error)
+	r.Context, end = s.begin(ctx)
+	defer end(new(error))
 	r.run()
 }
 
 // renewal is a Renew under way.
 type renewal struct {
-	*call
-	s      *Store
+	context.Context // ends with the caller's, and with the store
+	caller          context.Context
+
+	s      *store
 	report func(int, driver.Status, error)
 	refs   []renewing
 
@@ -85,7 +67,7 @@ type renewing struct {
 func (r *renewing) claimID() claimID { return idOf(&r.Ref) }
 
 func (r *renewal) tell(ref *renewing, st driver.Status, err error) {
-	r.report(ref.index, st, r.s.failed(r.call, err))
+	r.report(ref.index, st, ended(r.caller, err))
 }
 
 // run renews all. The claims whose TTL is over are deleted first, which those that
@@ -130,7 +112,7 @@ func (r *renewal) run() {
 
 // part is a renewal of some of the claims.
 func (r *renewal) part() *renewal {
-	return &renewal{call: r.call, s: r.s, report: r.report, sent: r.sent}
+	return &renewal{Context: r.Context, caller: r.caller, s: r.s, report: r.report, sent: r.sent}
 }
 
 func (r *renewal) round() {
@@ -347,7 +329,7 @@ const (
 // was. To tell that the cluster goes through it: once for all of the claims, and not
 // for one alone that waits in a crowd. That one stays where it is as long as the claim
 // that it watches does; how many are in front of that it asks from time to time.
-func (s *Store) question(refs []*renewing) *question {
+func (s *store) question(refs []*renewing) *question {
 	one := refs[0]
 	if o := one.watch; len(refs) == 1 && one.keys > crowd && o != nil && o.mutex && time.Since(one.read) < time.Duration(one.keys)*lookPeriod {
 		return &question{refs, []clientv3.Op{
@@ -448,7 +430,7 @@ func (r *renewal) renew(ref *renewing) (st driver.Status, err error) {
 
 // from returns from when on a ttl counts that was asked for at sent, of a claim
 // on a lease.
-func (s *Store) from(l *lease, sent time.Time, ttl time.Duration) time.Time {
+func (s *store) from(l *lease, sent time.Time, ttl time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if from := l.sent.Add(l.ttl() - ttl); from.Before(sent) {
@@ -458,7 +440,7 @@ func (s *Store) from(l *lease, sent time.Time, ttl time.Duration) time.Time {
 }
 
 // unread reads the mail that has come since the mailbox was read.
-func (s *Store) unread() clientv3.Op {
+func (s *store) unread() clientv3.Op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return clientv3.OpGet(s.keys.mailbox(s.id), clientv3.WithPrefix(), clientv3.WithMinModRev(s.heard+1))
@@ -466,7 +448,7 @@ func (s *Store) unread() clientv3.Op {
 
 // readMail takes over what the mailbox says as of a revision, and returns what
 // deletes mail about claims that are no longer this store's.
-func (s *Store) readMail(r *pb.RangeResponse, revision int64) (useless []clientv3.Op) {
+func (s *store) readMail(r *pb.RangeResponse, revision int64) (useless []clientv3.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	byID := make(map[string][]*tracked) // by several owners, if one has adopted it

@@ -20,7 +20,7 @@ const chunk = 50
 // so no claim has come meanwhile that holds by its revision; and none has begun to hold
 // that waits in the snapshot, see overtake. Their tokens are those of the revision in
 // which they are written.
-func (s *Store) settle(ctx context.Context, q *snapshot) (*snapshot, error) {
+func (s *store) settle(ctx context.Context, q *snapshot) (*snapshot, error) {
 	for q.due() {
 		base, err := s.epoch(ctx)
 		if err != nil {
@@ -45,7 +45,7 @@ func (s *Store) settle(ctx context.Context, q *snapshot) (*snapshot, error) {
 
 // writing is a transaction on what a snapshot shows.
 type writing struct {
-	s     *Store
+	s     *store
 	q     *snapshot
 	base  int64
 	drawn int64
@@ -54,7 +54,7 @@ type writing struct {
 	lease *lease // on which it puts a claim; may be nil
 }
 
-func (s *Store) write(q *snapshot, base int64) *writing {
+func (s *store) write(q *snapshot, base int64) *writing {
 	w := &writing{s: s, q: q, base: base, cmps: []clientv3.Cmp{s.keys.unchanged(q.name, q.revision), s.keys.since(base)}}
 	if q.set != 0 { // SetLimit may delete it, without another key's changing
 		w.cmps = append(w.cmps, clientv3.Compare(clientv3.ModRevision(s.keys.limit(q.name)), "=", q.set))
@@ -148,7 +148,7 @@ func (w *writing) try(ctx context.Context) (*snapshot, bool, error) {
 
 // overtakeAll marks all claims that wait as overtaken, but for the last few,
 // which w takes along: what it writes gets ahead of them.
-func (s *Store) overtakeAll(ctx context.Context, q *snapshot) (*writing, error) {
+func (s *store) overtakeAll(ctx context.Context, q *snapshot) (*writing, error) {
 	for {
 		base, err := s.epoch(ctx)
 		if err != nil {

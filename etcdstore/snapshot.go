@@ -35,7 +35,7 @@ type snapshot struct {
 }
 
 // snapshot reads what a transaction has found under a name.
-func (s *Store) snapshot(name string, kvs []*mvccpb.KeyValue, revision int64) (*snapshot, error) {
+func (s *store) snapshot(name string, kvs []*mvccpb.KeyValue, revision int64) (*snapshot, error) {
 	q := &snapshot{name: name, revision: revision, keys: int64(len(kvs)), members: make([]member, 0, len(kvs)+1)}
 	for _, kv := range kvs {
 		key := string(kv.Key)
@@ -267,7 +267,7 @@ func (q *snapshot) status(id string, state driver.State, now time.Time) driver.S
 }
 
 // look reads the queue of a name, and writes the grants that are due.
-func (s *Store) look(ctx context.Context, name string) (*snapshot, error) {
+func (s *store) look(ctx context.Context, name string) (*snapshot, error) {
 	q, err := s.read(ctx, name)
 	if err != nil {
 		return nil, err
@@ -276,7 +276,7 @@ func (s *Store) look(ctx context.Context, name string) (*snapshot, error) {
 }
 
 // read reads the queue of a name.
-func (s *Store) read(ctx context.Context, name string) (*snapshot, error) {
+func (s *store) read(ctx context.Context, name string) (*snapshot, error) {
 	res, err := s.txn(ctx, nil, []clientv3.Op{s.keys.ofQueue(name)}, nil)
 	if err != nil {
 		return nil, err

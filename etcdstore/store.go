@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/checked"
 )
 
 // Options of a store. The zero value is the default.
@@ -20,16 +21,23 @@ type Options struct {
 	Prefix string
 }
 
-// Store is a [driver.Store] on an etcd cluster.
+// Store is a [driver.Store] on an etcd cluster. Claims stay until they run out when it
+// is closed.
 type Store struct {
+	*checked.Store
+	in *store
+}
+
+type store struct {
 	client *clientv3.Client
 	keys   keys
 	id     string       // of this value; its mailbox's name
 	stream atomic.Int64 // number of the watches' stream
 
-	ctx   context.Context // ends when the store is closed
-	close func() error
-	work  sync.WaitGroup
+	ctx        context.Context // ends when the store is closed
+	cancel     context.CancelCauseFunc
+	work       sync.WaitGroup
+	disconnect func() error
 
 	busy     [256]atomic.Bool // whether names were in use when last entered, by a hash
 	entering lanes
@@ -70,9 +78,9 @@ func New(client *clientv3.Client, o *Options) (*Store, error) {
 }
 
 func newStore(client *clientv3.Client, disconnect func() error, o *Options) (*Store, error) {
-	s := &Store{
-		client: client,
-		keys:   keys{"pawl"}, id: driver.NewID()[:16], // 80 bits
+	s := &store{
+		client: client, disconnect: disconnect,
+		keys: keys{"pawl"}, id: driver.NewID()[:16], // 80 bits
 		reset:  make(chan struct{}),
 		leases: make(map[int64]*lease),
 		claims: make(map[claimID]*tracked),
@@ -88,15 +96,9 @@ func newStore(client *clientv3.Client, disconnect func() error, o *Options) (*St
 		}
 		s.keys.prefix = o.Prefix
 	}
-	var cancel context.CancelCauseFunc
-	s.ctx, cancel = context.WithCancelCause(context.Background())
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.work.Go(s.reaper)
-	s.close = sync.OnceValue(func() error {
-		cancel(driver.ErrClosed)
-		s.work.Wait()
-		return disconnect()
-	})
-	return s, nil
+	return &Store{checked.New("etcd", s), s}, nil
 }
 
 func checkPrefix(prefix string) error {
@@ -110,43 +112,22 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// Close implements driver.Store. Claims stay until they run out.
-func (s *Store) Close() error { return s.close() }
-
-// call is one call under way.
-type call struct {
-	context.Context // ends with the caller's, and with the store
-	caller          context.Context
-	end             context.CancelFunc
-	what            string
+func (s *store) Close() error {
+	s.cancel(driver.ErrClosed)
+	s.work.Wait()
+	return s.disconnect()
 }
 
-// begin returns the call to work with, or why nothing is to be done any more.
-func (s *Store) begin(ctx context.Context, what string) (*call, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("etcd: %s: %w", what, err)
-	}
-	if s.ctx.Err() != nil {
-		return nil, fmt.Errorf("etcd: %s: %w", what, driver.ErrClosed)
-	}
-	inner, cancel := context.WithCancel(ctx)
+// begin returns a context that ends with the caller's and with the store, and what
+// ends it and has *err tell if the caller gave up.
+func (s *store) begin(caller context.Context) (context.Context, func(err *error)) {
+	ctx, cancel := context.WithCancel(caller)
 	stop := context.AfterFunc(s.ctx, cancel)
-	return &call{inner, ctx, func() { stop(); cancel() }, what}, nil
-}
-
-// failed says what was tried, and why it did not succeed.
-func (s *Store) failed(c *call, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case c.caller.Err() != nil:
-		err = ended(c.caller.Err(), err)
-	case s.ctx.Err() != nil:
-		err = driver.ErrClosed
-	default:
-		err = classify(err)
+	return ctx, func(err *error) {
+		stop()
+		cancel()
+		*err = ended(caller, *err)
 	}
-	return fmt.Errorf("etcd: %s: %w", c.what, err)
 }
 
 // txn runs a transaction: if all of cmps hold then one list of operations, else
@@ -154,11 +135,9 @@ func (s *Store) failed(c *call, err error) error {
 //
 // Invariant: whatever is tried again and again comes here each time, so it ends with
 // its context.
-func (s *Store) txn(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+func (s *store) txn(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	return s.client.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
 }
-
-var _ driver.Store = (*Store)(nil)

@@ -38,7 +38,7 @@ type tracked struct {
 
 // track notes a claim of the store's own, as it was read, that lasts for ttl
 // from from.
-func (s *Store) track(q *snapshot, m *member, l *lease, from time.Time, ttl time.Duration) {
+func (s *store) track(q *snapshot, m *member, l *lease, from time.Time, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := m.id(q.name)
@@ -59,7 +59,7 @@ func (s *Store) track(q *snapshot, m *member, l *lease, from time.Time, ttl time
 }
 
 // noticed takes over what was read of a claim that is tracked.
-func (s *Store) noticed(q *snapshot, m *member) {
+func (s *store) noticed(q *snapshot, m *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.claims[m.id(q.name)]; t != nil && t.create == m.create {
@@ -68,7 +68,7 @@ func (s *Store) noticed(q *snapshot, m *member) {
 }
 
 // notice is noticed, with s.mu held.
-func (s *Store) notice(t *tracked, q *snapshot, m *member) {
+func (s *store) notice(t *tracked, q *snapshot, m *member) {
 	if q.revision < t.revision {
 		return
 	}
@@ -85,7 +85,7 @@ func (s *Store) notice(t *tracked, q *snapshot, m *member) {
 }
 
 // unchanged notes that the queue of a claim is at one revision as it was at another.
-func (s *Store) unchanged(id claimID, was, now int64) {
+func (s *store) unchanged(id claimID, was, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.claims[id]
@@ -104,7 +104,7 @@ func (s *Store) unchanged(id claimID, was, now int64) {
 }
 
 // extend renews a claim that is on one of the store's leases, which lasts.
-func (s *Store) extend(id claimID, l *lease, from time.Time, ttl time.Duration) (driver.Status, bool) {
+func (s *store) extend(id claimID, l *lease, from time.Time, ttl time.Duration) (driver.Status, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.claims[id]
@@ -120,14 +120,14 @@ func (s *Store) extend(id claimID, l *lease, from time.Time, ttl time.Duration) 
 }
 
 // forget ends tracking a claim.
-func (s *Store) forget(id claimID) {
+func (s *store) forget(id claimID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.claims, id)
 }
 
 // known returns a copy of what is known about a claim.
-func (s *Store) known(id claimID) (tracked, bool) {
+func (s *store) known(id claimID) (tracked, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.claims[id]; t != nil {
@@ -137,7 +137,7 @@ func (s *Store) known(id claimID) (tracked, bool) {
 }
 
 // expire deletes the claim if its own TTL is over, and is tracked still.
-func (s *Store) expire(ctx context.Context, id claimID) error {
+func (s *store) expire(ctx context.Context, id claimID) error {
 	s.mu.Lock()
 	b, over := s.overdue(id, time.Now())
 	s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *Store) expire(ctx context.Context, id claimID) error {
 }
 
 // dueAt has the reaper look at that time, or earlier. s.mu is held.
-func (s *Store) dueAt(at time.Time) {
+func (s *store) dueAt(at time.Time) {
 	if !s.due.IsZero() && !at.Before(s.due) {
 		return
 	}
@@ -161,7 +161,7 @@ func (s *Store) dueAt(at time.Time) {
 
 // reaper deletes claims of this store whose own TTL is over, while others keep
 // their lease alive.
-func (s *Store) reaper() {
+func (s *store) reaper() {
 	for {
 		s.mu.Lock()
 		due := s.due
@@ -207,7 +207,7 @@ func (s *Store) reaper() {
 
 // reap deletes the claims whose own TTL is over. What goes wrong with some of them
 // does not keep it from the others.
-func (s *Store) reap(ctx context.Context) error {
+func (s *store) reap(ctx context.Context) error {
 	now := time.Now()
 	var over []burial
 	tried := make(map[claimID]*attempt)
@@ -241,7 +241,7 @@ type burial struct {
 // extends it, and no attempt for it begins; and it is not marked while an attempt is
 // under way that may give it more. So who is told by this store that a claim of his
 // goes on has a claim that is not being deleted.
-func (s *Store) overdue(id claimID, now time.Time) (b burial, over bool) {
+func (s *store) overdue(id claimID, now time.Time) (b burial, over bool) {
 	t := s.claims[id]
 	if t == nil {
 		return b, false
@@ -258,7 +258,7 @@ func (s *Store) overdue(id claimID, now time.Time) (b burial, over bool) {
 // Invariant: it deletes only what nobody has written since it was last seen on this
 // store's lease: whoever else takes a claim over writes it. So it may arrive as late
 // or as often as it likes.
-func (s *Store) bury(ctx context.Context, over []burial) error {
+func (s *store) bury(ctx context.Context, over []burial) error {
 	var errs []error
 	for part := range slices.Chunk(over, chunk) {
 		if err := s.buryPart(ctx, part); err != nil {
@@ -268,7 +268,7 @@ func (s *Store) bury(ctx context.Context, over []burial) error {
 	return errors.Join(errs...)
 }
 
-func (s *Store) buryPart(ctx context.Context, part []burial) error {
+func (s *store) buryPart(ctx context.Context, part []burial) error {
 	for len(part) > 0 {
 		ops := make([]clientv3.Op, len(part))
 		for i, b := range part {

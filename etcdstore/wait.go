@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -37,7 +36,7 @@ type lookout struct {
 }
 
 // lookout returns what a waiting claim watches for; nil if it does not wait.
-func (s *Store) lookout(q *snapshot, m *member) *lookout {
+func (s *store) lookout(q *snapshot, m *member) *lookout {
 	if m.state != driver.Waiting {
 		return nil
 	}
@@ -114,7 +113,7 @@ func (q *snapshot) teller(m *member) *member {
 // tell writes into the claim, which was granted, since when it holds, where others may
 // watch for that: it does not know how many stand behind it, for it was told nothing
 // while they came. Whom this does not reach, its heartbeat tells.
-func (s *Store) tell(ctx context.Context, q *snapshot, m *member) {
+func (s *store) tell(ctx context.Context, q *snapshot, m *member) {
 	t, ok := s.known(m.id(q.name))
 	if !ok || q.limit == 1 || q.after(m) == 0 {
 		return
@@ -172,21 +171,9 @@ func (o *lookout) concerns(ev *clientv3.Event) bool {
 	return o.need <= 0
 }
 
-// Wait implements driver.Store.
-func (s *Store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
-	if err := r.Check(); err != nil {
-		return driver.Status{}, fmt.Errorf("etcd: wait: %w", err)
-	}
-	c, err := s.begin(ctx, fmt.Sprintf("wait for %q", r.Name))
-	if err != nil {
-		return driver.Status{}, err
-	}
-	defer c.end()
-	st, err := s.wait(c, r)
-	return st, s.failed(c, err)
-}
-
-func (s *Store) wait(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
+func (s *store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
+	ctx, end := s.begin(ctx)
+	defer end(&err)
 	if err := s.expire(ctx, idOf(&r)); err != nil {
 		return st, err
 	}
@@ -237,7 +224,7 @@ func (s *Store) wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 
 // stands tells whether the claim that o watches is as it was when the queue was
 // read. That is as much as need be known to go on waiting, however many wait.
-func (s *Store) stands(ctx context.Context, o *lookout) (bool, error) {
+func (s *store) stands(ctx context.Context, o *lookout) (bool, error) {
 	res, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpGet(o.key, clientv3.WithKeysOnly())}, nil)
 	if err != nil {
 		return false, err
@@ -254,7 +241,7 @@ func (s *Store) stands(ctx context.Context, o *lookout) (bool, error) {
 // are there: one behind that held would have marked it as overtaken. Else, also
 // where it takes more to tell, it returns nothing. It reads one claim, however
 // many wait.
-func (s *Store) first(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
+func (s *store) first(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
 	t, ok := s.known(idOf(&r))
 	if !ok {
 		return st, nil
@@ -284,7 +271,7 @@ func (s *Store) first(ctx context.Context, r driver.Ref) (st driver.Status, err 
 }
 
 // ask reads a claim's status, and what to watch for if it waits.
-func (s *Store) ask(ctx context.Context, r driver.Ref) (st driver.Status, o *lookout, err error) {
+func (s *store) ask(ctx context.Context, r driver.Ref) (st driver.Status, o *lookout, err error) {
 	q, err := s.look(ctx, r.Name)
 	if err != nil {
 		return st, nil, err
@@ -314,7 +301,7 @@ type watched struct {
 // It begins with the present. To begin with a revision that was read would spare
 // the look when it is there, but not in a cluster that has moved on since: such a
 // watch is served from history, a tenth of a second late.
-func (s *Store) watch(ctx context.Context, key string, prefix bool, done func(*watched) (bool, error)) error {
+func (s *store) watch(ctx context.Context, key string, prefix bool, done func(*watched) (bool, error)) error {
 	lost := s.lost()
 	wctx, stream, cancel := s.watching(ctx)
 	defer cancel()
@@ -366,7 +353,7 @@ func (s *Store) watch(ctx context.Context, key string, prefix bool, done func(*w
 // share a stream if their contexts carry the same for the server, and a caller's
 // may carry anything, so it is the store's; but it ends with the caller's, for
 // Watch itself does not return while nobody replies.
-func (s *Store) watching(ctx context.Context) (wctx context.Context, stream int64, end context.CancelFunc) {
+func (s *store) watching(ctx context.Context) (wctx context.Context, stream int64, end context.CancelFunc) {
 	stream = s.stream.Load()
 	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
 	stop := context.AfterFunc(ctx, cancel)
@@ -376,7 +363,7 @@ func (s *Store) watching(ctx context.Context) (wctx context.Context, stream int6
 // refused returns the error of a watch if it lasts. A stream keeps the token that
 // it began with, and the server looks at that with each new watch: so where it is
 // not let in, that may be over with a new stream.
-func (s *Store) refused(stream int64, err error) error {
+func (s *store) refused(stream int64, err error) error {
 	known := rpctypes.Error(err)
 	if staleToken(known) || errors.Is(known, rpctypes.ErrPermissionDenied) {
 		s.stream.CompareAndSwap(stream, stream+1)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -68,17 +67,11 @@ func (t *turn) view() driver.Queue {
 	return v
 }
 
-func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, err error) {
-	if err := c.Check(); err != nil {
-		return st, fmt.Errorf("enter: %w", err)
-	}
-	if err := s.begin(ctx, "enter", c.Name); err != nil {
-		return st, err
-	}
+func (s *store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, err error) {
 	key := ownKey{id: c.ID}
 	n, known, err := s.sessionFor(key, c.TTL)
 	if err != nil {
-		return st, fmt.Errorf("zookeeper: enter %q: %w", c.Name, err)
+		return st, err
 	}
 	sent := time.Now()
 	s.own(key, c.Name, n.class, sent, c.TTL)
@@ -110,7 +103,7 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (st driver.Status, er
 		if driver.IsPermanent(err) && !known {
 			s.disown(key)
 		}
-		return st, fmt.Errorf("zookeeper: enter %q: %w", c.Name, err)
+		return st, err
 	}
 	if state != driver.Holding {
 		s.setBusy(c.Name)
@@ -134,25 +127,18 @@ func (t *turn) session(id string) string {
 	return t.n.mark
 }
 
-func (s *Store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err error) {
-	if err := r.Check(); err != nil {
-		return was, fmt.Errorf("leave %q: %w", r.Name, err)
-	}
-	if err := s.begin(ctx, "leave", r.Name); err != nil {
-		return was, err
-	}
+func (s *store) Leave(ctx context.Context, r driver.Ref) (was driver.State, err error) {
 	n, _, err := s.sessionFor(keyOf(r), 0)
 	if err == nil {
 		was, err = s.leave(ctx, n, r)
 	}
-	if err != nil {
-		return driver.Gone, fmt.Errorf("zookeeper: leave %q: %w", r.Name, err)
+	if err == nil {
+		s.disown(keyOf(r))
 	}
-	s.disown(keyOf(r))
-	return was, nil
+	return was, err
 }
 
-func (s *Store) leave(ctx context.Context, n *session, r driver.Ref) (was driver.State, err error) {
+func (s *store) leave(ctx context.Context, n *session, r driver.Ref) (was driver.State, err error) {
 	var l *leaving
 	if r.Linger == 0 {
 		l = &leaving{ref: r, done: make(chan struct{})}
@@ -184,7 +170,7 @@ func (s *Store) leave(ctx context.Context, n *session, r driver.Ref) (was driver
 	return was, err
 }
 
-// Adopt implements driver.Store. The claim gets a child of the adopter's session in
+// Adopt: the claim gets a child of the adopter's session in
 // the very change that gives it the mark, so it ends with that session from then on,
 // and no longer with the one of its last owner.
 //
@@ -192,17 +178,11 @@ func (s *Store) leave(ctx context.Context, n *session, r driver.Ref) (was driver
 // later, and finds the mark, or fails on the list's version and is made again; so
 // nothing that an earlier owner has sent moves the claim or its child back. What a
 // Store knows of its claims it knows by id and mark, for the same reason.
-func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status, err error) {
-	if err := a.Check(); err != nil {
-		return st, fmt.Errorf("adopt %q: %w", a.Name, err)
-	}
-	if err := s.begin(ctx, "adopt", a.Name); err != nil {
-		return st, err
-	}
+func (s *store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status, err error) {
 	key := ownKey{id: a.ID, mark: a.Mark}
 	n, known, err := s.sessionFor(key, a.TTL)
 	if err != nil {
-		return st, fmt.Errorf("zookeeper: adopt %q: %w", a.Name, err)
+		return st, err
 	}
 	sent := time.Now()
 	s.own(key, a.Name, n.class, sent, a.TTL)
@@ -222,7 +202,7 @@ func (s *Store) Adopt(ctx context.Context, a driver.Adoption) (st driver.Status,
 		if driver.IsPermanent(err) && !known {
 			s.disown(key)
 		}
-		return st, fmt.Errorf("zookeeper: adopt %q: %w", a.Name, err)
+		return st, err
 	}
 	switch state {
 	case driver.Holding:
@@ -250,50 +230,34 @@ func (t *turn) adopt(a driver.Adoption) (driver.State, error) {
 	return t.Op.Adopt(t.q, &a)
 }
 
-// Resize implements driver.Store.
-func (s *Store) Resize(ctx context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
-	if err := cmp.Or(r.Check(), driver.CheckUnits(units)); err != nil {
-		return st, fmt.Errorf("resize %q: %w", r.Name, err)
-	}
-	if err := s.begin(ctx, "resize", r.Name); err != nil {
+func (s *store) Resize(ctx context.Context, r driver.Ref, units int64) (st driver.Status, err error) {
+	n, _, err := s.sessionFor(keyOf(r), 0)
+	if err != nil {
 		return st, err
 	}
-	n, _, err := s.sessionFor(keyOf(r), 0)
-	if err == nil {
-		var state driver.State
-		var t *turn
-		t, err = s.change(ctx, n, r.Name, nil, func(t *turn) error {
-			state = t.Resize(t.q, driver.Ref{ID: r.ID, Mark: r.Mark, Used: t.used(r)}, units)
-			return nil
-		})
-		if err == nil {
-			return t.status(r.ID, state, time.Time{}, 0), nil
-		}
+	var state driver.State
+	t, err := s.change(ctx, n, r.Name, nil, func(t *turn) error {
+		state = t.Resize(t.q, driver.Ref{ID: r.ID, Mark: r.Mark, Used: t.used(r)}, units)
+		return nil
+	})
+	if err != nil {
+		return st, err
 	}
-	return st, fmt.Errorf("zookeeper: resize %q: %w", r.Name, err)
+	return t.status(r.ID, state, time.Time{}, 0), nil
 }
 
 // onQueue runs f on the queue, through whichever session there is.
-func (s *Store) onQueue(ctx context.Context, what, name string, f func(*turn) error) (*turn, error) {
-	if err := driver.CheckName(name); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	if err := s.begin(ctx, what, name); err != nil {
+func (s *store) onQueue(ctx context.Context, name string, f func(*turn) error) (*turn, error) {
+	n, err := s.anySession()
+	if err != nil {
 		return nil, err
 	}
-	n, err := s.anySession()
-	if err == nil {
-		var t *turn
-		if t, err = s.look(ctx, n, name, f); err == nil {
-			return t, nil
-		}
-	}
-	return nil, fmt.Errorf("zookeeper: %s %q: %w", what, name, err)
+	return s.look(ctx, n, name, f)
 }
 
-func (s *Store) Break(ctx context.Context, name string) (entries []driver.Entry, err error) {
+func (s *store) Break(ctx context.Context, name string) (entries []driver.Entry, err error) {
 	var broken []queue.Claim
-	t, err := s.onQueue(ctx, "break", name, func(t *turn) error {
+	t, err := s.onQueue(ctx, name, func(t *turn) error {
 		broken = t.Break(t.q)
 		return nil
 	})
@@ -307,24 +271,16 @@ func (s *Store) Break(ctx context.Context, name string) (entries []driver.Entry,
 	return entries, nil
 }
 
-func (s *Store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
-	if err := kind.Check(); err != nil {
-		return fmt.Errorf("set limit of %.20q: %w", name, err)
-	}
-	for _, l := range []int64{was, limit} {
-		if l < 1 || l > driver.MaxLimit {
-			return fmt.Errorf("set limit of %.20q: %w limit %d: allowed are 1 to %d", name, driver.ErrInvalid, l, driver.MaxLimit)
-		}
-	}
-	_, err := s.onQueue(ctx, "set limit of", name, func(t *turn) error {
+func (s *store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
+	_, err := s.onQueue(ctx, name, func(t *turn) error {
 		return queue.NameLimit(t.SetLimit(t.q, kind, was, limit), name)
 	})
 	return err
 }
 
-func (s *Store) Ask(ctx context.Context, name string) error {
+func (s *store) Ask(ctx context.Context, name string) error {
 	var asked []queue.Signal
-	if _, err := s.onQueue(ctx, "ask for", name, func(t *turn) error {
+	if _, err := s.onQueue(ctx, name, func(t *turn) error {
 		others := len(t.Signals) // of what has died
 		t.Ask(t.q)
 		asked = slices.Clone(t.Signals[others:])
@@ -344,7 +300,7 @@ func (s *Store) Ask(ctx context.Context, name string) error {
 // peek reads a queue, and leaves out what has died. It writes nothing: where claims
 // linger and no write has told the server's time lately, it takes this machine's for
 // it.
-func (s *Store) peek(ctx context.Context, n *session, name string) (driver.Queue, error) {
+func (s *store) peek(ctx context.Context, n *session, name string) (driver.Queue, error) {
 	if _, err := n.prepare(ctx); err != nil {
 		return driver.Queue{}, err
 	}
@@ -359,34 +315,23 @@ func (s *Store) peek(ctx context.Context, n *session, name string) (driver.Queue
 	return t.view(), nil
 }
 
-// Inspect implements driver.Store.
-func (s *Store) Inspect(ctx context.Context, name string) (q driver.Queue, err error) {
-	if err := driver.CheckName(name); err != nil {
-		return q, fmt.Errorf("inspect: %w", err)
-	}
-	if err := s.begin(ctx, "inspect", name); err != nil {
+func (s *store) Inspect(ctx context.Context, name string) (q driver.Queue, err error) {
+	n, err := s.anySession()
+	if err != nil {
 		return q, err
 	}
-	n, err := s.anySession()
-	if err == nil {
-		q, err = s.peek(ctx, n, name)
-	}
-	if err != nil {
-		return driver.Queue{}, fmt.Errorf("zookeeper: inspect %q: %w", name, err)
-	}
-	return q, nil
+	return s.peek(ctx, n, name)
 }
 
 // atOnce is how many queues are read at the same time by List: requests go out
 // without waiting for the replies to those before them.
 const atOnce = 512
 
-// List implements driver.Store.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
 	return func(yield func(driver.Queue, error) bool) {
 		names, err := s.names(ctx, prefix)
 		if err != nil {
-			yield(driver.Queue{}, fmt.Errorf("zookeeper: list %q: %w", prefix, err))
+			yield(driver.Queue{}, err)
 			return
 		}
 		type read struct {
@@ -426,14 +371,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 			case <-called.Done():
 				r.err = called.Err()
 			}
-			if r.err == nil && len(r.q.Claims) == 0 {
-				continue
-			}
-			_, here := errors.AsType[*driver.NameError](r.err)
-			if r.err != nil && !here {
-				r.err = fmt.Errorf("zookeeper: list %q: %w", prefix, r.err)
-			}
-			if !yield(r.q, r.err) || r.err != nil && !here {
+			if (r.err != nil || len(r.q.Claims) > 0) && !yield(r.q, r.err) {
 				return
 			}
 		}
@@ -448,10 +386,7 @@ func nameError(name string, err error) error {
 	return err
 }
 
-func (s *Store) names(ctx context.Context, prefix string) (names []string, err error) {
-	if err := s.alive(ctx); err != nil {
-		return nil, err
-	}
+func (s *store) names(ctx context.Context, prefix string) (names []string, err error) {
 	n, err := s.anySession()
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 
 // The rows of docs/ERRORS.md that no server can easily be brought to reply.
 func TestErrors(t *testing.T) {
-	s := newStore(t)
+	s := openStore(t)
 	coded := func(code int) error { return fmt.Errorf("unknown error: %v", zk.ErrCode(code)) }
 	for _, c := range []struct {
 		err       error

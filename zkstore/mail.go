@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +17,7 @@ import (
 // under <root>/m whose data is the latest. One that was overwritten before it
 // was read is lost, but its version is missed.
 type mailbox struct {
-	store *Store
+	store *store
 
 	mu     sync.Mutex
 	next   int
@@ -30,7 +29,7 @@ type message struct {
 	ID   string            `json:"id"`
 }
 
-func (b *mailbox) init(s *Store) { b.store, b.listen = s, make(map[int]func(driver.Notice)) }
+func (b *mailbox) init(s *store) { b.store, b.listen = s, make(map[int]func(driver.Notice)) }
 
 // tell calls all who listen.
 func (b *mailbox) tell(n driver.Notice) {
@@ -77,7 +76,7 @@ func (b *mailbox) post(out *notices, mark string, notice driver.Notice) {
 // wait waits until the notices have arrived, for as long as is reasonable for
 // hints: a process that breaks a claim may end right after that, and would take them
 // along.
-func (out *notices) wait(ctx context.Context, s *Store) {
+func (out *notices) wait(ctx context.Context, s *store) {
 	arrived := make(chan struct{})
 	if !s.spawn(func() {
 		out.work.Wait()
@@ -95,11 +94,7 @@ func (out *notices) wait(ctx context.Context, s *Store) {
 	}
 }
 
-// Listen implements driver.Store.
-func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
-	if err := s.alive(ctx); err != nil {
-		return fmt.Errorf("zookeeper: listen: %w", err)
-	}
+func (s *store) Listen(ctx context.Context, f func(driver.Notice)) error {
 	b := &s.mail
 	b.mu.Lock()
 	key := b.next
@@ -113,12 +108,12 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 	}()
 	for {
 		err := s.receive(ctx, f)
-		if s.alive(ctx) != nil {
-			return fmt.Errorf("zookeeper: listen: %w", s.alive(ctx))
+		if ended := s.alive(ctx); ended != nil {
+			return ended
 		}
 		if err != nil {
 			if driver.IsPermanent(err) {
-				return fmt.Errorf("zookeeper: listen: %w", err)
+				return err
 			}
 			sleep(ctx, 200*time.Millisecond)
 		}
@@ -126,7 +121,7 @@ func (s *Store) Listen(ctx context.Context, f func(driver.Notice)) error {
 }
 
 // receive reads the mailbox until something fails.
-func (s *Store) receive(ctx context.Context, f func(driver.Notice)) error {
+func (s *store) receive(ctx context.Context, f func(driver.Notice)) error {
 	n, err := s.anySession()
 	if err != nil {
 		return err

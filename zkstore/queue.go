@@ -59,7 +59,7 @@ func (v *view) dead() bool { return v.found && len(v.children) == 0 && !v.listed
 //
 // Invariant: a claim whose child is not in the view is dead. A list that is newer
 // than the children would make the living look so.
-func (s *Store) load(ctx context.Context, n *session, name string, watch bool) (*view, <-chan zk.Event, error) {
+func (s *store) load(ctx context.Context, n *session, name string, watch bool) (*view, <-chan zk.Event, error) {
 	path := s.queuePath(name)
 	key := watchKey{path: path}
 	type result struct {
@@ -135,7 +135,7 @@ func (s *Store) load(ctx context.Context, n *session, name string, watch bool) (
 }
 
 // list reads a queue's list alone, and takes all claims in it to live.
-func (s *Store) list(ctx context.Context, n *session, name string) (*turn, error) {
+func (s *store) list(ctx context.Context, n *session, name string) (*turn, error) {
 	if _, err := n.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (s *Store) list(ctx context.Context, n *session, name string) (*turn, error
 	return s.newTurn(ctx, n, name, v)
 }
 
-func (s *Store) loadList(ctx context.Context, n *session, name string) (*view, error) {
+func (s *store) loadList(ctx context.Context, n *session, name string) (*view, error) {
 	v, err := call(ctx, n, func(c *zk.Conn) (*view, error) {
 		data, stat, err := c.Get(s.queuePath(name))
 		if errors.Is(err, zk.ErrNoNode) {
@@ -165,7 +165,7 @@ func (s *Store) loadList(ctx context.Context, n *session, name string) (*view, e
 
 // look runs f on the queue as it is. It writes nothing unless f, or what has
 // died since the last change, changes something.
-func (s *Store) look(ctx context.Context, n *session, name string, f func(*turn) error) (*turn, error) {
+func (s *store) look(ctx context.Context, n *session, name string, f func(*turn) error) (*turn, error) {
 	if _, err := n.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (s *Store) look(ctx context.Context, n *session, name string, f func(*turn)
 	return s.lookAt(ctx, n, name, v, f)
 }
 
-func (s *Store) lookAt(ctx context.Context, n *session, name string, v *view, f func(*turn) error) (*turn, error) {
+func (s *store) lookAt(ctx context.Context, n *session, name string, v *view, f func(*turn) error) (*turn, error) {
 	if _, known := s.clock.now(); known || !v.lingers() {
 		t, err := s.newTurn(ctx, n, name, v)
 		if err != nil {
@@ -195,7 +195,7 @@ func (s *Store) lookAt(ctx context.Context, n *session, name string, v *view, f 
 // change runs f on the queue and writes what it makes of it, as often as others
 // are faster. guess, if not nil, returns what the queue may look like, to spare
 // reading all of it.
-func (s *Store) change(ctx context.Context, n *session, name string, guess func(*slot) (*view, error), f func(*turn) error) (*turn, error) {
+func (s *store) change(ctx context.Context, n *session, name string, guess func(*slot) (*view, error), f func(*turn) error) (*turn, error) {
 	sl, _, err := s.lock(ctx, n, name, nil)
 	if err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func (s *Store) change(ctx context.Context, n *session, name string, guess func(
 }
 
 // changeLocked is change for who has the slot, which it lets go of.
-func (s *Store) changeLocked(ctx context.Context, n *session, sl *slot, guess func(*slot) (*view, error), f func(*turn) error) (*turn, error) {
+func (s *store) changeLocked(ctx context.Context, n *session, sl *slot, guess func(*slot) (*view, error), f func(*turn) error) (*turn, error) {
 	name := sl.name
 	pending := make(chan struct{}) // closed when the change under way has ended
 	close(pending)
@@ -294,7 +294,7 @@ func (s *Store) changeLocked(ctx context.Context, n *session, sl *slot, guess fu
 }
 
 // wrote takes note of a change that was made.
-func (s *Store) wrote(ctx context.Context, t *turn, rs []zk.MultiResponse) error {
+func (s *store) wrote(ctx context.Context, t *turn, rs []zk.MultiResponse) error {
 	v, err := t.written(rs)
 	if err != nil {
 		return err

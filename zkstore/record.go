@@ -26,10 +26,10 @@ type stored struct {
 	graves  int32 // version of the folder: each deletion raises it
 }
 
-func (s *Store) recordPath(name string) string { return s.path("r", escape(name)) }
+func (s *store) recordPath(name string) string { return s.path("r", escape(name)) }
 
 // record reads a record. arm returns a channel that tells of its next change.
-func (s *Store) record(ctx context.Context, n *session, name string, arm bool) (r stored, ch <-chan zk.Event, err error) {
+func (s *store) record(ctx context.Context, n *session, name string, arm bool) (r stored, ch <-chan zk.Event, err error) {
 	r.Name = name
 	path := s.recordPath(name)
 	if _, err := n.prepare(ctx); err != nil {
@@ -107,52 +107,34 @@ func (s *Store) record(ctx context.Context, n *session, name string, arm bool) (
 	return r, ch, nil
 }
 
-func (s *Store) Load(ctx context.Context, name string) (driver.Record, error) {
-	none := driver.Record{Name: name}
-	if err := driver.CheckName(name); err != nil {
-		return none, fmt.Errorf("load: %w", err)
-	}
-	if err := s.begin(ctx, "load", name); err != nil {
-		return none, err
-	}
+func (s *store) Load(ctx context.Context, name string) (driver.Record, error) {
 	n, err := s.anySession()
-	if err == nil {
-		var r stored
-		if r, _, err = s.record(ctx, n, name, false); err == nil {
-			return r.Record, nil
-		}
+	if err != nil {
+		return driver.Record{}, err
 	}
-	return none, fmt.Errorf("zookeeper: load %q: %w", name, err)
+	r, _, err := s.record(ctx, n, name, false)
+	return r.Record, err
 }
 
-func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
-	if err := r.Check(); err != nil {
-		return driver.Record{}, fmt.Errorf("compare and swap %q: %w", r.Name, err)
-	}
+func (s *store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Record, error) {
 	if len(r.Value) > maxRequest {
-		return driver.Record{}, fmt.Errorf("compare and swap %q: %w value: %d bytes are more than ZooKeeper takes, %d", r.Name, driver.ErrInvalid, len(r.Value), maxRequest)
-	}
-	if err := s.begin(ctx, "compare and swap", r.Name); err != nil {
-		return driver.Record{}, err
+		return r, fmt.Errorf("%w value: %d bytes are more than ZooKeeper takes, %d", driver.ErrInvalid, len(r.Value), maxRequest)
 	}
 	n, err := s.anySession()
 	if err != nil {
-		return driver.Record{}, fmt.Errorf("zookeeper: compare and swap %q: %w", r.Name, err)
+		return r, err
 	}
 	for {
 		have, _, err := s.record(ctx, n, r.Name, false)
 		if err == nil && have.Version != r.Version {
-			return have.Record, fmt.Errorf("compare and swap %q: %w", r.Name, driver.ErrConflict)
+			return have.Record, driver.ErrConflict
 		}
 		var done driver.Record
 		if err == nil {
 			done, err = s.write(ctx, n, r, have)
 		}
-		switch {
-		case err == nil:
-			return done, nil
-		case !raced(err):
-			return driver.Record{}, fmt.Errorf("zookeeper: compare and swap %q: %w", r.Name, err)
+		if !raced(err) {
+			return done, err
 		}
 	}
 }
@@ -163,7 +145,7 @@ func (s *Store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Rec
 // says that, but for a node that was deleted and made anew, whose versions begin
 // anew; so each deletion changes the folder too, and each change checks that
 // nothing was deleted since the record was read.
-func (s *Store) write(ctx context.Context, n *session, r driver.Record, have stored) (driver.Record, error) {
+func (s *store) write(ctx context.Context, n *session, r driver.Record, have stored) (driver.Record, error) {
 	path, dir := s.recordPath(r.Name), s.path("r")
 	if r.Value == nil {
 		if !have.found {
@@ -196,23 +178,15 @@ func (s *Store) write(ctx context.Context, n *session, r driver.Record, have sto
 	return r, nil
 }
 
-func (s *Store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
-	none := driver.Record{Name: name}
-	if err := driver.CheckName(name); err != nil {
-		return none, fmt.Errorf("wait for a change: %w", err)
-	}
+func (s *store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
 	for {
-		if err := s.begin(ctx, "wait for a change of", name); err != nil {
-			return none, err
-		}
 		n, err := s.anySession()
-		var r stored
-		var ch <-chan zk.Event
-		if err == nil {
-			r, ch, err = s.record(ctx, n, name, true)
-		}
 		if err != nil {
-			return none, fmt.Errorf("zookeeper: wait for a change of %q: %w", name, err)
+			return driver.Record{}, err
+		}
+		r, ch, err := s.record(ctx, n, name, true)
+		if err != nil {
+			return driver.Record{}, err
 		}
 		if r.Version != version {
 			if r.found && r.Version == 0 {
@@ -239,7 +213,7 @@ func (s *Store) WaitChange(ctx context.Context, name string, version int64) (dri
 }
 
 // expire removes a record that has run out. That it fails harms nobody.
-func (s *Store) expire(ctx context.Context, n *session, name string) {
+func (s *store) expire(ctx context.Context, n *session, name string) {
 	r, _, err := s.record(ctx, n, name, false)
 	if err == nil && r.found && r.Version == 0 {
 		s.write(ctx, n, driver.Record{Name: name}, r)

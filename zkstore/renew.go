@@ -1,10 +1,8 @@
 package zkstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -35,7 +33,7 @@ type ownKey struct{ id, mark string }
 func keyOf(r driver.Ref) ownKey { return ownKey{r.ID, r.Mark} }
 
 // own notes that a request with that TTL goes out for the claim.
-func (s *Store) own(key ownKey, name string, class int, sent time.Time, ttl time.Duration) {
+func (s *store) own(key ownKey, name string, class int, sent time.Time, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ownLocked(key, name, class, sent, ttl)
@@ -46,7 +44,7 @@ func (s *Store) own(key ownKey, name string, class int, sent time.Time, ttl time
 // Invariant: changes that drop what has lapsed are made one after the other, by
 // who has the slot. What was renewed is dropped by none of them, for it was
 // extended before it had lapsed: asking and extending are one step.
-func (s *Store) extend(key ownKey, name string, class int, sent time.Time, ttl time.Duration) bool {
+func (s *store) extend(key ownKey, name string, class int, sent time.Time, ttl time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := s.mine[key]; o != nil && !time.Now().Before(o.lapses) {
@@ -56,7 +54,7 @@ func (s *Store) extend(key ownKey, name string, class int, sent time.Time, ttl t
 	return true
 }
 
-func (s *Store) ownLocked(key ownKey, name string, class int, sent time.Time, ttl time.Duration) {
+func (s *store) ownLocked(key ownKey, name string, class int, sent time.Time, ttl time.Duration) {
 	if s.shut {
 		return
 	}
@@ -84,7 +82,7 @@ func (s *Store) ownLocked(key ownKey, name string, class int, sent time.Time, tt
 	}
 }
 
-func (s *Store) disown(key ownKey) {
+func (s *store) disown(key ownKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mine, key)
@@ -92,7 +90,7 @@ func (s *Store) disown(key ownKey) {
 
 // lapsed tells whether a claim of one of this Store's sessions was not renewed in
 // time.
-func (s *Store) lapsed(key ownKey) bool {
+func (s *store) lapsed(key ownKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.mine[key]
@@ -101,7 +99,7 @@ func (s *Store) lapsed(key ownKey) bool {
 
 // sessionFor returns the session of a claim, or, if it has none here or one that
 // ends too soon, that for ttl (0: any).
-func (s *Store) sessionFor(key ownKey, ttl time.Duration) (n *session, known bool, err error) {
+func (s *store) sessionFor(key ownKey, ttl time.Duration) (n *session, known bool, err error) {
 	s.mu.Lock()
 	o := s.mine[key]
 	have := -1
@@ -122,7 +120,7 @@ func (s *Store) sessionFor(key ownKey, ttl time.Duration) (n *session, known boo
 
 // reap removes the claims of this Store that nobody renews: the pings that keep
 // the session alive must not keep them too.
-func (s *Store) reap() {
+func (s *store) reap() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	sweep := time.Now().Add(rand.N(sweepEvery))
@@ -164,7 +162,7 @@ func (s *Store) reap() {
 // claims all died with their processes, and whose name nobody has used since.
 const sweepEvery = 12 * time.Hour
 
-func (s *Store) sweep() {
+func (s *store) sweep() {
 	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Minute)
 	defer cancel()
 	names, err := s.names(ctx, "")
@@ -198,7 +196,7 @@ func (s *Store) sweep() {
 }
 
 // remove drops claims that have lapsed, and reports whether all are gone.
-func (s *Store) remove(due map[ownKey]owned) bool {
+func (s *store) remove(due map[ownKey]owned) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 	defer cancel()
 	var work sync.WaitGroup
@@ -232,24 +230,13 @@ func (s *Store) remove(due map[ownKey]owned) bool {
 	return all
 }
 
-func (s *Store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
+func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	groups := make(map[*session][]int)
 	for i, r := range rs {
-		err := cmp.Or(r.Check(), driver.CheckTTL(r.TTL))
-		if err != nil {
-			report(i, driver.Status{}, fmt.Errorf("renew %q: %w", r.Name, err))
-			continue
-		}
-		if err = s.begin(ctx, "renew", r.Name); err == nil {
-			var n *session
-			if n, _, err = s.sessionFor(keyOf(r), r.TTL); err == nil {
-				groups[n] = append(groups[n], i)
-			} else {
-				err = fmt.Errorf("zookeeper: renew %q: %w", r.Name, err)
-			}
-		}
-		if err != nil {
+		if n, _, err := s.sessionFor(keyOf(r), r.TTL); err != nil {
 			report(i, driver.Status{}, err)
+		} else {
+			groups[n] = append(groups[n], i)
 		}
 	}
 	var work sync.WaitGroup
@@ -270,7 +257,7 @@ type round struct {
 
 // renewAll renews claims of one session: a majority confirms that it lives, once
 // for all, and each claim is there as long as its queue says so.
-func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indices []int, report func(int, driver.Status, error)) {
+func (s *store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indices []int, report func(int, driver.Status, error)) {
 	o := round{n: n, sent: time.Now()}
 	_, err := n.prepare(ctx)
 	o.changes, o.pulse = n.changes.Load(), n.beat()
@@ -279,7 +266,7 @@ func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indic
 	}
 	if err != nil {
 		for _, i := range indices {
-			report(i, driver.Status{}, fmt.Errorf("zookeeper: renew %q: %w", rs[i].Name, err))
+			report(i, driver.Status{}, err)
 		}
 		return
 	}
@@ -294,9 +281,6 @@ func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indic
 		work.Go(func() {
 			defer func() { <-limit }()
 			st, err := s.renew(ctx, o, rs[i])
-			if err != nil {
-				err = fmt.Errorf("zookeeper: renew %q: %w", rs[i].Name, err)
-			}
 			report(i, st, err)
 		})
 	}
@@ -308,7 +292,7 @@ func (s *Store) renewAll(ctx context.Context, n *session, rs []driver.Ref, indic
 //
 // Invariant: the server tells what a watch has seen before it replies anything
 // that comes later, on the same connection.
-func (s *Store) renewKnown(ctx context.Context, o round, r driver.Ref) (st driver.Status, ok bool) {
+func (s *store) renewKnown(ctx context.Context, o round, r driver.Ref) (st driver.Status, ok bool) {
 	s.mu.Lock()
 	own := s.mine[keyOf(r)]
 	if own == nil || own.session != o.n || own.name != r.Name || own.changes != o.changes || o.n.changes.Load() != o.changes || fired(own.watch) {
@@ -331,7 +315,7 @@ func (s *Store) renewKnown(ctx context.Context, o round, r driver.Ref) (st drive
 	return t.status(r.ID, driver.Holding, o.sent, r.TTL), true
 }
 
-func (s *Store) renewIn(t *turn, r driver.Ref, sent time.Time) driver.State {
+func (s *store) renewIn(t *turn, r driver.Ref, sent time.Time) driver.State {
 	c := t.q.Find(r.ID)
 	if c == nil || c.Mark != r.Mark || c.Lingering {
 		return driver.Gone
@@ -348,7 +332,7 @@ func (s *Store) renewIn(t *turn, r driver.Ref, sent time.Time) driver.State {
 	return t.Op.Renew(t.q, driver.Ref{ID: r.ID, Mark: r.Mark, TTL: r.TTL, Used: used})
 }
 
-func (s *Store) renew(ctx context.Context, o round, r driver.Ref) (st driver.Status, err error) {
+func (s *store) renew(ctx context.Context, o round, r driver.Ref) (st driver.Status, err error) {
 	n := o.n
 	if _, err := n.prepare(ctx); err != nil {
 		return st, err

@@ -23,7 +23,7 @@ const dialTimeout = 2 * time.Second
 // session is one ZooKeeper session after the other, on the same terms: when the
 // server has ended one, the client starts the next.
 type session struct {
-	store  *Store
+	store  *store
 	class  int
 	mark   string // names this value in lists of claims
 	conn   *zk.Conn
@@ -52,7 +52,7 @@ type session struct {
 }
 
 // connect starts a session; the store's mutex is held.
-func (s *Store) connect(class int) (*session, error) {
+func (s *store) connect(class int) (*session, error) {
 	n := &session{
 		store: s, class: class, mark: fmt.Sprintf("%s.%d.%d", s.id, class, s.started), preparing: make(chan struct{}, 1),
 		armed: make(map[watchKey]<-chan zk.Event), hosts: new(hosts), watched: make(map[string]*watched),
@@ -109,7 +109,7 @@ func (n *session) event(ev zk.Event) {
 //
 // Invariant: claims are of one session value, by its mark; the next value
 // takes over those that are still there before it renews them.
-func (s *Store) replace(n *session) {
+func (s *store) replace(n *session) {
 	s.spawn(func() {
 		s.mu.Lock()
 		mine := s.sessions[n.class] == n

@@ -33,7 +33,7 @@ type leaving struct {
 
 // lock waits for the caller's turn; with taken, another change has done what l,
 // which may be nil, is about.
-func (s *Store) lock(ctx context.Context, n *session, name string, l *leaving) (sl *slot, taken bool, err error) {
+func (s *store) lock(ctx context.Context, n *session, name string, l *leaving) (sl *slot, taken bool, err error) {
 	s.mu.Lock()
 	sl = s.slots[name]
 	if sl == nil {
@@ -77,7 +77,7 @@ func (s *Store) lock(ctx context.Context, n *session, name string, l *leaving) (
 	return sl, false, nil
 }
 
-func (s *Store) unlock(sl *slot) {
+func (s *store) unlock(sl *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	<-sl.turn
@@ -85,7 +85,7 @@ func (s *Store) unlock(sl *slot) {
 }
 
 // release lets go of the slot; the store's mutex is held.
-func (s *Store) release(sl *slot) {
+func (s *store) release(sl *slot) {
 	if sl.refs--; sl.refs == 0 {
 		delete(s.slots, sl.name)
 	}
@@ -130,7 +130,7 @@ func (t *turn) takeAlong(sl *slot) (aboard []*leaving) {
 
 // arrived tells those who were taken along what became of the change. If others
 // were faster, they go on waiting.
-func (s *Store) arrived(sl *slot, aboard []*leaving, err error) {
+func (s *store) arrived(sl *slot, aboard []*leaving, err error) {
 	if raced(err) || errors.Is(err, errUnsent) {
 		return
 	}
@@ -149,7 +149,7 @@ const young = 20 * time.Millisecond
 
 // seen returns what the queue looked like to this Store lately, if that is likely
 // to be so still: nil if not. What has others' claims may be so old.
-func (s *Store) seen(name string, oldest time.Duration) *view {
+func (s *store) seen(name string, oldest time.Duration) *view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.views[name]
@@ -159,7 +159,7 @@ func (s *Store) seen(name string, oldest time.Duration) *view {
 	return v
 }
 
-func (s *Store) see(name string, v *view) {
+func (s *store) see(name string, v *view) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if v == nil {
@@ -184,7 +184,7 @@ type traffic struct {
 	missed time.Time // when they made an old view wrong
 }
 
-func (s *Store) notice(name string, f func(*traffic)) {
+func (s *store) notice(name string, f func(*traffic)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.busy) >= maxBusy {
@@ -195,17 +195,17 @@ func (s *Store) notice(name string, f func(*traffic)) {
 	s.busy[name] = tr
 }
 
-func (s *Store) setBusy(name string) { s.notice(name, func(tr *traffic) { tr.seen = time.Now() }) }
+func (s *store) setBusy(name string) { s.notice(name, func(tr *traffic) { tr.seen = time.Now() }) }
 
-func (s *Store) miss(name string) { s.notice(name, func(tr *traffic) { tr.missed = time.Now() }) }
+func (s *store) miss(name string) { s.notice(name, func(tr *traffic) { tr.missed = time.Now() }) }
 
-func (s *Store) wasBusy(name string) bool {
+func (s *store) wasBusy(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Since(s.busy[name].seen) < busyFor
 }
 
-func (s *Store) missedLately(name string) bool {
+func (s *store) missedLately(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Since(s.busy[name].missed) < missedFor

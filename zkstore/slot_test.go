@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
-func newStore(t *testing.T) *Store {
-	s, err := New([]string{"127.0.0.1:1"}, nil)
+func openStore(t *testing.T) *store {
+	s, err := newStore([]string{"127.0.0.1:1"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func newStore(t *testing.T) *Store {
 }
 
 // waitIn makes a Leave wait in the slot until it was taken along.
-func waitIn(t *testing.T, s *Store, sl *slot, ref driver.Ref) (l *leaving, taken <-chan bool) {
+func waitIn(t *testing.T, s *store, sl *slot, ref driver.Ref) (l *leaving, taken <-chan bool) {
 	l = &leaving{ref: ref, done: make(chan struct{})}
 	ch := make(chan bool, 1)
 	go func() {
@@ -35,7 +35,7 @@ func waitIn(t *testing.T, s *Store, sl *slot, ref driver.Ref) (l *leaving, taken
 // A change takes Leaves along as long as its tokens stay within two blocks, and
 // tells those alone what became of it.
 func TestTakeAlong(t *testing.T) {
-	s := newStore(t)
+	s := openStore(t)
 	sl, _, err := s.lock(t.Context(), nil, "x", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestTakeAlong(t *testing.T) {
 // What has lapsed is not renewed any more, however close the two come; and what
 // was renewed has not lapsed.
 func TestExtend(t *testing.T) {
-	s := newStore(t)
+	s := openStore(t)
 	s.own(ownKey{id: "old"}, "x", 3, time.Now().Add(-2*time.Second), time.Second)
 	s.own(ownKey{id: "new"}, "x", 3, time.Now(), time.Minute)
 	if s.extend(ownKey{id: "old"}, "x", 3, time.Now(), time.Minute) || !s.lapsed(ownKey{id: "old"}) {

@@ -52,6 +52,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/checked"
 )
 
 // Options of a store. The zero value is right for servers without passwords.
@@ -69,15 +70,17 @@ type Options struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Store is a [driver.Store] in ZooKeeper. Make one with [Open] or [New].
-type Store struct {
+// Store is a [driver.Store] in ZooKeeper. Make one with [Open] or [New]. Closing it
+// ends its sessions, and the claims with them.
+type Store struct{ *checked.Store }
+
+type store struct {
 	servers []string
 	opts    Options
 	id      string // of this value, in the sessions' marks and the mailbox's name
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
-	close  func() error
 	clock  clock
 
 	mu       sync.Mutex
@@ -102,7 +105,15 @@ type Store struct {
 // server granted, and every change of the session's state; Options.Dial is the
 // place for TLS and tunnels.
 func New(servers []string, o *Options) (*Store, error) {
-	s := &Store{
+	s, err := newStore(servers, o)
+	if err != nil {
+		return nil, fmt.Errorf("zookeeper: %w", err)
+	}
+	return &Store{checked.New("zookeeper", s)}, nil
+}
+
+func newStore(servers []string, o *Options) (*store, error) {
+	s := &store{
 		servers:  slices.Clone(servers),
 		id:       driver.NewID()[:16], // 80 bits
 		sessions: make(map[int]*session),
@@ -119,18 +130,18 @@ func New(servers []string, o *Options) (*Store, error) {
 		s.opts.Root = "/pawl"
 	}
 	if err := checkRoot(s.opts.Root); err != nil {
-		return nil, fmt.Errorf("zookeeper: %w", err)
+		return nil, err
 	}
 	if len(servers) == 0 {
-		return nil, fmt.Errorf("zookeeper: %w servers: there is none", driver.ErrInvalid)
+		return nil, fmt.Errorf("%w servers: there is none", driver.ErrInvalid)
 	}
 	for _, addr := range servers {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return nil, fmt.Errorf("zookeeper: %w server %q: it is not host:port", driver.ErrInvalid, addr)
+			return nil, fmt.Errorf("%w server %q: it is not host:port", driver.ErrInvalid, addr)
 		}
 	}
 	if strings.Contains(s.opts.User, ":") {
-		return nil, fmt.Errorf("zookeeper: %w user: it has a colon", driver.ErrInvalid)
+		return nil, fmt.Errorf("%w user: it has a colon", driver.ErrInvalid)
 	}
 	switch {
 	case s.opts.ACL != nil:
@@ -143,15 +154,11 @@ func New(servers []string, o *Options) (*Store, error) {
 		s.opts.Dial = new(net.Dialer).DialContext
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.close = sync.OnceValue(s.shutDown)
 	s.mail.init(s)
 	return s, nil
 }
 
-// Close implements driver.Store. It ends the sessions, and the claims with them.
-func (s *Store) Close() error { return s.close() }
-
-func (s *Store) shutDown() error {
+func (s *store) Close() error {
 	s.mu.Lock()
 	s.shut = true
 	sessions := s.sessions
@@ -168,7 +175,7 @@ func (s *Store) shutDown() error {
 }
 
 // spawn runs f in a goroutine that Close waits for; false if it was called.
-func (s *Store) spawn(f func()) bool {
+func (s *store) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shut {
@@ -179,7 +186,7 @@ func (s *Store) spawn(f func()) bool {
 }
 
 // alive returns why nothing is to be done any more; ctx first, then the store.
-func (s *Store) alive(ctx context.Context) error {
+func (s *store) alive(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -189,19 +196,11 @@ func (s *Store) alive(ctx context.Context) error {
 	return nil
 }
 
-// begin checks that the call may go on.
-func (s *Store) begin(ctx context.Context, what, name string) error {
-	if err := s.alive(ctx); err != nil {
-		return fmt.Errorf("zookeeper: %s %q: %w", what, name, err)
-	}
-	return nil
-}
-
-func (s *Store) path(parts ...string) string {
+func (s *store) path(parts ...string) string {
 	return s.opts.Root + "/" + strings.Join(parts, "/")
 }
 
-func (s *Store) queuePath(name string) string { return s.path("q", escape(name)) }
+func (s *store) queuePath(name string) string { return s.path("q", escape(name)) }
 
 // shortest is the shortest TTL that gets a session of its own: the client takes a
 // connection for dead that says nothing for 2/3 of a session, and a shorter
@@ -224,7 +223,7 @@ func span(class int) time.Duration {
 }
 
 // sessionOf returns the session of a class, which it may have to start.
-func (s *Store) sessionOf(class int) (*session, error) {
+func (s *store) sessionOf(class int) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shut {
@@ -242,7 +241,7 @@ func (s *Store) sessionOf(class int) (*session, error) {
 }
 
 // anySession returns one that is there, for calls that enter nothing.
-func (s *Store) anySession() (*session, error) {
+func (s *store) anySession() (*session, error) {
 	s.mu.Lock()
 	class := s.latest
 	s.mu.Unlock()
@@ -251,7 +250,7 @@ func (s *Store) anySession() (*session, error) {
 
 // classOf returns the class of a claim's session if it is one of this Store's
 // that is in use.
-func (s *Store) classOf(mark string) (class int, ok bool) {
+func (s *store) classOf(mark string) (class int, ok bool) {
 	rest, own := strings.CutPrefix(mark, s.id+".")
 	number, _, _ := strings.Cut(rest, ".")
 	class, err := strconv.Atoi(number)
@@ -292,5 +291,3 @@ func (c *clock) now() (ms int64, known bool) {
 	since := time.Since(c.local)
 	return c.ms + since.Milliseconds(), since < fresh
 }
-
-var _ driver.Store = (*Store)(nil)

@@ -40,7 +40,7 @@ func baseOf(ctime int64) int64 {
 	return max(1, int64(begun)) // a clock before 2020 is wrong anyway
 }
 
-var errTokens = driver.Permanent(errors.New("zookeeper: the tokens are used up: so many elections there were since the data was begun"))
+var errTokens = driver.Permanent(errors.New("the tokens are used up: so many elections there were since the data was begun"))
 
 // checkZxid refuses transactions for which no token is left: it never wraps.
 func checkZxid(zxid int64) error {

@@ -33,7 +33,7 @@ var errNotAQueue = errors.New("its data is not a queue")
 // turn is one operation on one view of a queue.
 type turn struct {
 	queue.Op
-	s    *Store
+	s    *store
 	n    *session
 	name string
 	v    *view
@@ -64,7 +64,7 @@ type turn struct {
 	gone bool // the node is to be deleted
 }
 
-func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (*turn, error) {
+func (s *store) newTurn(ctx context.Context, n *session, name string, v *view) (*turn, error) {
 	base, err := n.prepare(ctx) // after v was read
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (s *Store) newTurn(ctx context.Context, n *session, name string, v *view) (
 	t.Now = 1
 	if v.found && !v.dead() {
 		if err := json.Unmarshal(v.data, t.l); err != nil {
-			return nil, driver.Permanent(fmt.Errorf("zookeeper: node %s: %w: %w", s.queuePath(name), errNotAQueue, err))
+			return nil, driver.Permanent(fmt.Errorf("node %s: %w: %w", s.queuePath(name), errNotAQueue, err))
 		}
 		t.Now = at(v.stat.Mzxid+1) - at(v.stat.Czxid) + 1
 		t.offset = base + at(v.stat.Czxid) - 1
@@ -299,7 +299,7 @@ func (t *turn) written(rs []zk.MultiResponse) (*view, error) {
 		return &view{}, nil
 	}
 	if len(rs) == 0 || rs[len(rs)-1].Stat == nil {
-		return nil, errors.New("zookeeper: the server's reply to a change lacks its outcome")
+		return nil, errors.New("the server's reply to a change lacks its outcome")
 	}
 	v := &view{found: true, stat: *rs[len(rs)-1].Stat, data: t.data, children: make(map[string]bool), at: time.Now()}
 	for _, m := range t.l.More {

@@ -2,7 +2,6 @@ package zkstore
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -11,21 +10,12 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-func (s *Store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
-	if err := r.Check(); err != nil {
-		return st, fmt.Errorf("wait: %w", err)
-	}
-	if err := s.begin(ctx, "wait for", r.Name); err != nil {
+func (s *store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err error) {
+	n, _, err := s.sessionFor(keyOf(r), 0)
+	if err != nil {
 		return st, err
 	}
-	n, _, err := s.sessionFor(keyOf(r), 0)
-	if err == nil {
-		st, err = s.wait(ctx, n, r)
-	}
-	if err != nil {
-		return driver.Status{}, fmt.Errorf("zookeeper: wait for %q: %w", r.Name, err)
-	}
-	return st, nil
+	return s.wait(ctx, n, r)
 }
 
 // wait reads the list, watches what the claim depends on, and blocks once the
@@ -34,7 +24,7 @@ func (s *Store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 // Invariant: who reads that it holds has a child that lives: its session, which
 // has just replied, is the one that the child is bound to. All else is decided
 // on the children, too.
-func (s *Store) wait(ctx context.Context, n *session, r driver.Ref) (st driver.Status, err error) {
+func (s *store) wait(ctx context.Context, n *session, r driver.Ref) (st driver.Status, err error) {
 	var watches []<-chan zk.Event
 	var keys []watchKey
 	for first := true; ; first = false {
@@ -98,7 +88,7 @@ func (s *Store) wait(ctx context.Context, n *session, r driver.Ref) (st driver.S
 
 // remembered returns a turn on what the queue looked like lately, if the claim
 // waited then: who has just entered it knows what to watch. Nil: it has to be read.
-func (s *Store) remembered(ctx context.Context, n *session, r driver.Ref) (*turn, error) {
+func (s *store) remembered(ctx context.Context, n *session, r driver.Ref) (*turn, error) {
 	v := s.seen(r.Name, young)
 	if v == nil {
 		return nil, nil
@@ -112,7 +102,7 @@ func (s *Store) remembered(ctx context.Context, n *session, r driver.Ref) (*turn
 
 // lookAgain looks at the claim with all that has died, and changes the queue if
 // that is due.
-func (s *Store) lookAgain(ctx context.Context, n *session, r driver.Ref) (st driver.Status, err error) {
+func (s *store) lookAgain(ctx context.Context, n *session, r driver.Ref) (st driver.Status, err error) {
 	t, err := s.look(ctx, n, r.Name, func(*turn) error { return nil })
 	if err != nil {
 		return st, err
@@ -122,7 +112,7 @@ func (s *Store) lookAgain(ctx context.Context, n *session, r driver.Ref) (st dri
 
 // await blocks until a watch fires, or, which it reports, a lingering claim ends;
 // ends is zero if none matters.
-func (s *Store) await(ctx context.Context, watches []<-chan zk.Event, ends time.Duration) (over bool, err error) {
+func (s *store) await(ctx context.Context, watches []<-chan zk.Event, ends time.Duration) (over bool, err error) {
 	var passed <-chan time.Time
 	if ends != 0 {
 		timer := time.NewTimer(ends)

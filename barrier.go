@@ -76,7 +76,7 @@ func (b *Barrier) Name() string { return b.record.Name }
 // Errors: a *[WaitError] when ctx ended, with the engine's last error if that was
 // the reason (then nobody can say whether the others went on); the barrier is
 // broken by it. ErrBroken: another party died, left or failed, the barrier was
-// reset, its claims were released ([Client.Release]), or the engine has lost
+// reset, its claims were released ([Client.ForceRelease]), or the engine has lost
 // them; the message says what is known. The party whose action failed gets both
 // ErrBroken and that error. ErrMismatch: the barrier has another number of
 // parties, or the name is used for something else. ErrInvalid, ErrClosed,

@@ -82,7 +82,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue
 	return c.core.store.List(ctx, prefix)
 }
 
-// Release takes a name away from its holders, for operators, and returns who
+// ForceRelease takes a name away from its holders, for operators, and returns who
 // they were. They are told (ErrLost), at once where the store can push, else
 // with their next renewal; what they do until then only a token can stop. The
 // next token is greater than theirs. This client's Observer is told whom it
@@ -90,7 +90,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue
 //
 // An engine that does not reply is an error, after ten seconds at the most: it
 // may have removed them or not. Releasing again removes whoever holds by then.
-func (c *Client) Release(ctx context.Context, name string) ([]driver.Entry, error) {
+func (c *Client) ForceRelease(ctx context.Context, name string) ([]driver.Entry, error) {
 	if err := c.usable("release", name); err != nil {
 		return nil, err
 	}

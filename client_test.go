@@ -16,9 +16,9 @@ import (
 
 // asks are the calls that ask the store about a name at once.
 var asks = map[string]func(context.Context, *pawl.Client) error{
-	"Inspect": func(ctx context.Context, c *pawl.Client) error { _, err := c.Inspect(ctx, "x"); return err },
-	"Release": func(ctx context.Context, c *pawl.Client) error { _, err := c.Release(ctx, "x"); return err },
-	"Ask":     func(ctx context.Context, c *pawl.Client) error { return c.Ask(ctx, "x") },
+	"Inspect":      func(ctx context.Context, c *pawl.Client) error { _, err := c.Inspect(ctx, "x"); return err },
+	"ForceRelease": func(ctx context.Context, c *pawl.Client) error { _, err := c.ForceRelease(ctx, "x"); return err },
+	"Ask":          func(ctx context.Context, c *pawl.Client) error { return c.Ask(ctx, "x") },
 	"SetLimit": func(ctx context.Context, c *pawl.Client) error {
 		return c.Semaphore("x", 5).SetLimit(ctx, 5)
 	},

@@ -244,7 +244,7 @@ func TestErrOfLostAndUnlocked(t *testing.T) {
 
 		// The engine says so with the last request.
 		r := lock(t, c.Mutex("r"))
-		if _, err := c.Release(t.Context(), "r"); err != nil {
+		if _, err := c.ForceRelease(t.Context(), "r"); err != nil {
 			t.Fatal(err)
 		}
 		want(t, r.Unlock(t.Context()), pawl.ErrLost)

@@ -27,7 +27,7 @@
 //
 // Operators look with [Client.List] and [Client.Inspect], ask holders to give
 // way with [Client.Ask] ([Lease.Wanted]), and take a name away with
-// [Client.Release].
+// [Client.ForceRelease].
 //
 // Use one kind and size per name: another one is [ErrMismatch] as far as it can be
 // seen. A latch or the record of an election is no lock: a mutex of

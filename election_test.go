@@ -234,7 +234,7 @@ func TestElectionReleased(t *testing.T) {
 		l := campaign(t, c.Election("x"), "a")
 		w := observe(t.Context(), c.Election("x"))
 		time.Sleep(time.Minute)
-		if _, err := c.Release(t.Context(), "x"); err != nil {
+		if _, err := c.ForceRelease(t.Context(), "x"); err != nil {
 			t.Error(err)
 		}
 		<-l.Lost()

@@ -181,7 +181,7 @@ func TestHandOverErrors(t *testing.T) {
 					}
 					f.Set(func() { f.After = nil })
 					if end == "lost" {
-						c.Release(context.Background(), end)
+						c.ForceRelease(context.Background(), end)
 					} else {
 						l.Unlock(context.Background())
 					}

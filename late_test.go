@@ -66,7 +66,7 @@ func TestLateEnterAfterRelease(t *testing.T) {
 		c, operator := newClient(t, f, nil), newClient(t, store, nil)
 		late := lateEnter(f, "x")
 		l := lock(t, c.Mutex("x"))
-		if _, err := operator.Release(t.Context(), "x"); err != nil {
+		if _, err := operator.ForceRelease(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
 		<-l.Lost()
@@ -98,7 +98,7 @@ func TestLateEnterOfAnEarlierID(t *testing.T) {
 		}()
 		time.Sleep(time.Second) // it waits, by its second Enter
 		unlock(t, first)
-		if _, err := other.Release(t.Context(), "x"); err != nil {
+		if _, err := other.ForceRelease(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
 		l := <-done

@@ -84,7 +84,7 @@ func TestReleaseByOperator(t *testing.T) {
 	store := memstore.New()
 	a, b := newClient(t, store, nil), newClient(t, store, nil)
 	l := lock(t, a.Mutex("x"))
-	gone, err := b.Release(t.Context(), "x")
+	gone, err := b.ForceRelease(t.Context(), "x")
 	if err != nil || len(gone) != 1 || gone[0].Token != l.Token() {
 		t.Errorf("release: %+v, %v", gone, err)
 	}
@@ -537,7 +537,7 @@ func TestUnregisterByID(t *testing.T) {
 		_, err = l.HandOver(t.Context())
 		want(t, err, pawl.ErrLost)
 		want(t, ad.Err(), nil)
-		c.Release(t.Context(), "x")
+		c.ForceRelease(t.Context(), "x")
 		time.Sleep(time.Second)
 		if ad.Err() == nil {
 			t.Error("released by an operator, and not told at once")

@@ -284,7 +284,7 @@ func TestLockAllLosesAll(t *testing.T) {
 		c, other := newClient(t, store, &pawl.Options{Observer: observer}), newClient(t, store, nil)
 		s := lockAll(t, c, "a", "b", "c")
 		ctx := s.Context(t.Context())
-		if _, err := other.Release(t.Context(), "b"); err != nil {
+		if _, err := other.ForceRelease(t.Context(), "b"); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -343,7 +343,7 @@ func TestLockAllLostInExtend(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- s.Extend(t.Context(), 0) }()
 		synctest.Wait()
-		if _, err := other.Release(t.Context(), "b"); err != nil {
+		if _, err := other.ForceRelease(t.Context(), "b"); err != nil {
 			t.Error(err)
 		}
 		want(t, <-done, pawl.ErrLost)
@@ -355,7 +355,7 @@ func TestLockAllUnlocksAfterALoss(t *testing.T) {
 	onBoth(t, func(t *testing.T, store driver.Store) {
 		c, other := newClient(t, slow{store}, nil), newClient(t, store, nil)
 		s := lockAll(t, c, "a", "b", "c")
-		if _, err := other.Release(t.Context(), "b"); err != nil {
+		if _, err := other.ForceRelease(t.Context(), "b"); err != nil {
 			t.Fatal(err)
 		}
 		<-s.Lost()
@@ -395,7 +395,7 @@ func TestLockAllPartLost(t *testing.T) {
 		done := make(chan *pawl.Lease)
 		go func() { done <- lockAll(t, c, "a", "b") }()
 		synctest.Wait()
-		if _, err := other.Release(t.Context(), "a"); err != nil {
+		if _, err := other.ForceRelease(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -536,7 +536,7 @@ func TestLockAllTimeUpAfterALoss(t *testing.T) {
 		})
 		for ctx.Err() == nil {
 			time.Sleep(10 * time.Millisecond)
-			other.Release(t.Context(), "a")
+			other.ForceRelease(t.Context(), "a")
 		}
 		err := <-done
 		want(t, err, context.DeadlineExceeded)

@@ -53,7 +53,7 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error
 // Adopt takes over a lease from another process, or another client, by its
 // [Lease.Claim], and renews it from now on. It gets a new token. The other one
 // should have given it up with [Lease.HandOver]; if not, it loses it (ErrLost), and
-// hears of that like one whose lock was taken by [Client.Release].
+// hears of that like one whose lock was taken by [Client.ForceRelease].
 //
 // A lease that ended meanwhile is ErrLost. One that another has adopted already
 // is a *[HeldError], which matches ErrHeld and says who: of two adopters one gets

@@ -266,7 +266,7 @@ func TestBadInput(t *testing.T) {
 	}
 	_, err := c.Mutex("x").Adopt(t.Context(), "nonsense")
 	want(t, err, pawl.ErrInvalid)
-	_, err = c.Release(t.Context(), "")
+	_, err = c.ForceRelease(t.Context(), "")
 	want(t, err, pawl.ErrInvalid)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -295,7 +295,7 @@ func TestDo(t *testing.T) {
 		t.Errorf("%d claims after Do", n)
 	}
 	want(t, c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-		c.Release(ctx, "x")
+		c.ForceRelease(ctx, "x")
 		<-ctx.Done()
 		want(t, context.Cause(ctx), pawl.ErrLost)
 		return nil

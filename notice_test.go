@@ -43,7 +43,7 @@ func TestNoticesComeBack(t *testing.T) {
 		}
 		store.err.Store(nil)
 		time.Sleep(15 * time.Second)
-		if _, err := c.Release(t.Context(), "x"); err != nil {
+		if _, err := c.ForceRelease(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

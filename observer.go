@@ -33,7 +33,7 @@ const (
 	// Retrying: a request failed with Err and will be repeated; Attempt counts
 	// the failures in a row.
 	Retrying
-	// Removed: a call of Release took the name from its holders, who hear of it
+	// Removed: a call of ForceRelease took the name from its holders, who hear of it
 	// as Lost. Removed says who they were, By who called. With Err the engine did
 	// not reply, and may have removed them or not.
 	Removed

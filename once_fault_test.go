@@ -154,7 +154,7 @@ func TestOnceFailsAndLost(t *testing.T) {
 	store := memstore.New()
 	c := newClient(t, store, nil)
 	err := c.Once("x", time.Hour).Do(t.Context(), func(ctx context.Context) error {
-		c.Release(ctx, "x")
+		c.ForceRelease(ctx, "x")
 		<-ctx.Done()
 		return errDeclined
 	})

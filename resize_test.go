@@ -402,7 +402,7 @@ func TestResizeOfALostLease(t *testing.T) {
 				unlock(t, l)
 				l = wlock(t, a.RWMutex("x"))
 			}
-			if _, err := b.Release(t.Context(), "x"); err != nil {
+			if _, err := b.ForceRelease(t.Context(), "x"); err != nil {
 				t.Fatal(err)
 			}
 			if err := resize(l); !errors.Is(err, pawl.ErrLost) {

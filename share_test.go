@@ -206,7 +206,7 @@ func TestSharedClaimIsLost(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		leases := []*pawl.Lease{rlock(t, a.RWMutex("x")), rlock(t, a.RWMutex("x")), rlock(t, a.RWMutex("x"))}
-		if _, err := b.Release(t.Context(), "x"); err != nil {
+		if _, err := b.ForceRelease(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

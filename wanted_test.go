@@ -226,7 +226,7 @@ func TestAskErrors(t *testing.T) {
 	})
 }
 
-// TestRemoved: the Observer of who calls Release hears whom it removed, the
+// TestRemoved: the Observer of who calls ForceRelease hears whom it removed, the
 // holder's that its lease is lost.
 func TestRemoved(t *testing.T) {
 	f := &faultstore.Store{Store: memstore.New()}
@@ -240,16 +240,16 @@ func TestRemoved(t *testing.T) {
 		}})
 	}
 	holder, operator := client("holder"), client("operator")
-	if gone, err := operator.Release(t.Context(), "x"); len(gone) > 0 || err != nil {
+	if gone, err := operator.ForceRelease(t.Context(), "x"); len(gone) > 0 || err != nil {
 		t.Errorf("nobody holds: %v, %v", gone, err)
 	}
 	l := lock(t, holder.Mutex("x"))
-	if _, err := operator.Release(t.Context(), "x"); err != nil {
+	if _, err := operator.ForceRelease(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
 	<-l.Lost()
 	f.Set(func() { f.Err = faultstore.ErrNetwork })
-	_, err := operator.Release(t.Context(), "x")
+	_, err := operator.ForceRelease(t.Context(), "x")
 	want(t, err, faultstore.ErrNetwork)
 	f.Set(func() { f.Err = nil })
 	for _, c := range []*pawl.Client{holder, operator} {

@@ -37,7 +37,7 @@ func (a *app) release(ctx context.Context, c *pawl.Client, name string, force bo
 	if !force {
 		return a.refuse(ctx, c, name)
 	}
-	removed, err := c.Release(ctx, name)
+	removed, err := c.ForceRelease(ctx, name)
 	switch {
 	case errors.Is(err, pawl.ErrInvalid):
 		return err

@@ -60,7 +60,7 @@ var inClients = []struct {
 	{"Barrier broken", testBrokenBarrier}, {"Election", testElection}, {"Once crash", testOnceCrash}, {"Semaphore crash", testSemaphoreCrash},
 	{"RWMutex", testRWMutex}, {"RWMutex shared locally", testSharedLocally}, {"RWMutex of two processes", testReadersAndWriters},
 	{"Semaphore", testSemaphore}, {"Semaphore limit", testSetLimit}, {"Latch", testLatch}, {"Barrier", testBarrier},
-	{"LockAll", testLockAll}, {"Once", testOnce}, {"Wanted", testWanted}, {"Release", testRelease},
+	{"LockAll", testLockAll}, {"Once", testOnce}, {"Wanted", testWanted}, {"ForceRelease", testForceRelease},
 }
 
 // inProcesses are those whose clients are processes; with the TTL of their locks.

@@ -262,7 +262,7 @@ func testLockAll(g *group) {
 	if set.TokenOf(names[1]) <= one.Token() {
 		g.Errorf("token %d after %d", set.TokenOf(names[1]), one.Token())
 	}
-	removed, err := a.Release(g.ctx, names[2])
+	removed, err := a.ForceRelease(g.ctx, names[2])
 	g.must(err)
 	if len(removed) != 1 {
 		g.Errorf("removed %+v", removed)
@@ -305,7 +305,7 @@ func testWanted(g *group) {
 	g.unlock(l)
 }
 
-func testRelease(g *group) {
+func testForceRelease(g *group) {
 	events := make(chan pawl.Event, 100)
 	a, b := g.client(pawl.Options{TTL: 9 * time.Second}), g.client(pawl.Options{TTL: 9 * time.Second})
 	c := g.client(pawl.Options{Label: "operator", Observer: func(e pawl.Event) {
@@ -314,7 +314,7 @@ func testRelease(g *group) {
 		}
 	}})
 	ra, rb := g.lease(a.RWMutex(g.name).RLock(g.ctx)), g.lease(b.RWMutex(g.name).RLock(g.ctx))
-	removed, err := c.Release(g.ctx, g.name)
+	removed, err := c.ForceRelease(g.ctx, g.name)
 	g.must(err)
 	if len(removed) != 2 {
 		g.Errorf("removed %+v", removed)

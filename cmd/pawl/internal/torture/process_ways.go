@@ -264,8 +264,8 @@ func (w *worker) steady() {
 func (w *worker) force(name, kind string) {
 	e := Event{At: w.rec.Now(), Op: w.ops.Add(1), What: ForceRelease, Name: name, Kind: kind}
 	w.rec.Record(e)
-	end := w.calls.begin(fmt.Sprintf("Release of %q", name), nil)
-	_, err := w.client.Release(context.Background(), name)
+	end := w.calls.begin(fmt.Sprintf("ForceRelease of %q", name), nil)
+	_, err := w.client.ForceRelease(context.Background(), name)
 	end()
 	e.End, e.Err = w.rec.Now(), brief(err)
 	w.rec.Record(e)

@@ -103,22 +103,19 @@ func (c *Client) ForceRelease(ctx context.Context, name string) ([]driver.Entry,
 	return removed, err
 }
 
-// Ask tells the holders of a name that they are wanted, as if somebody had begun
-// to wait: [Lease.Wanted]. It takes nothing from them, and waits for nothing;
-// that they have heard it is likely, not certain.
+// RequestYield asks the holders of a name to give way, as if somebody had begun
+// to wait: their [Lease.YieldRequested] is closed. It takes nothing from them and
+// waits for nothing. That they are told is likely, not certain.
 //
-// ErrUnsupported: this engine cannot push. Other errors leave open whether they
-// were told; asking again does no harm.
-func (c *Client) Ask(ctx context.Context, name string) error {
-	if err := c.usable("ask for", name); err != nil {
+// ErrUnsupported: this engine cannot push. After another error they may have been
+// told or not; calling it again does no harm.
+func (c *Client) RequestYield(ctx context.Context, name string) error {
+	if err := c.usable("request yield of", name); err != nil {
 		return err
 	}
 	ctx, cancel := retry.WithTimeout(ctx, retry.Longest)
 	defer cancel()
-	if err := c.core.store.Ask(ctx, name); err != nil {
-		return fmt.Errorf("ask for %q: %w", name, err)
-	}
-	return nil
+	return c.core.store.Ask(ctx, name)
 }
 
 // Close ends every waiting Lock with ErrClosed, ends and releases the leases

@@ -18,7 +18,7 @@ import (
 var asks = map[string]func(context.Context, *pawl.Client) error{
 	"Inspect":      func(ctx context.Context, c *pawl.Client) error { _, err := c.Inspect(ctx, "x"); return err },
 	"ForceRelease": func(ctx context.Context, c *pawl.Client) error { _, err := c.ForceRelease(ctx, "x"); return err },
-	"Ask":          func(ctx context.Context, c *pawl.Client) error { return c.Ask(ctx, "x") },
+	"Ask":          func(ctx context.Context, c *pawl.Client) error { return c.RequestYield(ctx, "x") },
 	"SetLimit": func(ctx context.Context, c *pawl.Client) error {
 		return c.Semaphore("x", 5).SetLimit(ctx, 5)
 	},

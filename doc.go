@@ -26,7 +26,7 @@
 //   - [Barrier]: parties that wait for each other, again and again.
 //
 // Operators look with [Client.List] and [Client.Inspect], ask holders to give
-// way with [Client.Ask] ([Lease.Wanted]), and take a name away with
+// way with [Client.RequestYield] ([Lease.YieldRequested]), and take a name away with
 // [Client.ForceRelease].
 //
 // Use one kind and size per name: another one is [ErrMismatch] as far as it can be

@@ -111,16 +111,16 @@ func (l *Lease) Err() error { return l.grant.Err() }
 // unlocked.
 func (l *Lease) Lost() <-chan struct{} { return l.grant.Lost() }
 
-// Wanted returns a channel that is closed when somebody waits for what the lease
-// holds, in this process or another, or has asked for it with [Client.Ask]: a
-// holder that works in steps looks at it between two of them, and gives way. It
-// is closed from the start if that is so already.
+// YieldRequested returns a channel that is closed when somebody waits for what the
+// lease holds, in this process or another, or has called [Client.RequestYield]. A
+// holder that works in steps looks at it between two of them, and gives way. The
+// channel is closed from the start if that is so already.
 //
 // It is a hint. Where the engine pushes, it comes at once, else with the next
 // renewal, which is within a third of the TTL; a plain lease of such an engine
 // hears nothing of other processes. Who waited may have gone again. A lease that
 // ends leaves the channel as it is, so wait for the lease's context, too.
-func (l *Lease) Wanted() <-chan struct{} { return l.grant.Wanted() }
+func (l *Lease) YieldRequested() <-chan struct{} { return l.grant.Wanted() }
 
 // Context returns a context that ends with parent and with the lease: when it
 // is lost (context.Cause is ErrLost and says why) or unlocked (ErrReleased). Its

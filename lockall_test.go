@@ -78,16 +78,16 @@ func TestLockAll(t *testing.T) {
 			t.Errorf("the deadline is in %v", d)
 		}
 		select {
-		case <-s.Wanted():
-			t.Error("wanted, but nobody waits")
+		case <-s.YieldRequested():
+			t.Error("requested, but nobody waits")
 		default:
 		}
-		if err := other.Ask(t.Context(), "b"); err != nil {
+		if err := other.RequestYield(t.Context(), "b"); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
 		select {
-		case <-s.Wanted():
+		case <-s.YieldRequested():
 		default:
 			t.Error("asked for, but the holder is not told")
 		}
@@ -200,7 +200,7 @@ func TestLockAllWaits(t *testing.T) {
 			t.Fatal("all are free, but not locked")
 		}
 		select {
-		case <-s.Wanted():
+		case <-s.YieldRequested():
 		default:
 			t.Error("somebody waits for b, but the holder is not told")
 		}

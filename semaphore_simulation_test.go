@@ -125,7 +125,7 @@ func useSome(ctx context.Context, p *permits, s *pawl.Semaphore, r *rand.Rand) {
 	select {
 	case <-time.After(d):
 	case <-l.Context(ctx).Done():
-	case <-l.Wanted():
+	case <-l.YieldRequested():
 	}
 	p.released(l)
 	before := l.Err()

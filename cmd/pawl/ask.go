@@ -15,9 +15,9 @@ func (a *app) askCommand() *cobra.Command {
 		Use:   "ask NAME",
 		Short: "Ask the holders of a name to give way",
 		Long: `Ask tells the programs that hold NAME that it is wanted, as if somebody had begun
-to wait for it. Those that look (Lease.Wanted) give way when they can. It takes
-nothing from anybody: 'pawl run' and 'pawl elect' go on, and so do programs that
-don't look; 'pawl release' takes NAME away.`,
+to wait for it. Those that look (Lease.YieldRequested) give way when they can. It
+takes nothing from anybody: 'pawl run' and 'pawl elect' go on, and so do programs
+that don't look; 'pawl release' takes NAME away.`,
 		Example: `  pawl ask reindex && pawl run reindex -- ./mine`,
 		Args:    nameArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,7 +40,7 @@ func (a *app) ask(ctx context.Context, c *pawl.Client, name string) error {
 		}
 	}
 	if len(asked) > 0 {
-		if err := c.Ask(ctx, name); err != nil {
+		if err := c.RequestYield(ctx, name); err != nil {
 			return engine(err)
 		}
 	}

@@ -109,7 +109,7 @@ func TestAsk(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-lease.Wanted():
+	case <-lease.YieldRequested():
 		t.Fatal("wanted before it was asked for")
 	default:
 	}
@@ -117,7 +117,7 @@ func TestAsk(t *testing.T) {
 		t.Error(p.Out)
 	}
 	select {
-	case <-lease.Wanted():
+	case <-lease.YieldRequested():
 	case <-time.After(time.Minute):
 		t.Error("the holder was not told")
 	}

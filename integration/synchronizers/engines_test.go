@@ -60,7 +60,7 @@ var inClients = []struct {
 	{"Barrier broken", testBrokenBarrier}, {"Election", testElection}, {"Once crash", testOnceCrash}, {"Semaphore crash", testSemaphoreCrash},
 	{"RWMutex", testRWMutex}, {"RWMutex shared locally", testSharedLocally}, {"RWMutex of two processes", testReadersAndWriters},
 	{"Semaphore", testSemaphore}, {"Semaphore limit", testSetLimit}, {"Latch", testLatch}, {"Barrier", testBarrier},
-	{"LockAll", testLockAll}, {"Once", testOnce}, {"Wanted", testWanted}, {"ForceRelease", testForceRelease},
+	{"LockAll", testLockAll}, {"Once", testOnce}, {"Yield", testYield}, {"ForceRelease", testForceRelease},
 }
 
 // inProcesses are those whose clients are processes; with the TTL of their locks.
@@ -74,7 +74,7 @@ var inProcesses = []struct {
 	{"Once", brief, testRunnersAreKilled},
 	{"Barrier", time.Minute, testGenerations},
 	{"LockAll", brief, testSetsOfTheKilled},
-	{"Wanted", brief, testGivingWay},
+	{"Yield", brief, testGivingWay},
 	{"Latch", time.Minute, testCounting},
 	{"RWMutex", time.Minute, testTornFile},
 	{"Barrier broken", short, testStranded},

@@ -274,29 +274,29 @@ func testLockAll(g *group) {
 	}
 }
 
-func testWanted(g *group) {
+func testYield(g *group) {
 	a, b := g.client(pawl.Options{TTL: 9 * time.Second}), g.client(pawl.Options{})
 	l := g.lease(a.Mutex(g.name).Lock(g.ctx))
 	select {
-	case <-l.Wanted():
-		g.Error("wanted by nobody")
+	case <-l.YieldRequested():
+		g.Error("requested by nobody")
 	case <-time.After(moment):
 	}
 	next := g.wait(b, g.name, 1, b.Mutex(g.name).Lock)
-	g.closes(l.Wanted(), "another one waits")
+	g.closes(l.YieldRequested(), "another one waits")
 	g.unlock(l)
 	l = g.granted(next)
-	if err := a.Ask(g.ctx, g.name); err != nil {
+	if err := a.RequestYield(g.ctx, g.name); err != nil {
 		g.want(err, pawl.ErrUnsupported)
-		g.Logf("ask: %v", err)
+		g.Logf("request yield: %v", err)
 	} else {
 		// It is a hint, and may be lost.
 		for asked := false; !asked; {
 			select {
-			case <-l.Wanted():
+			case <-l.YieldRequested():
 				asked = true
 			case <-time.After(time.Second):
-				g.must(a.Ask(g.ctx, g.name))
+				g.must(a.RequestYield(g.ctx, g.name))
 			case <-g.ctx.Done():
 				g.Fatal("asked: nothing happens")
 			}

@@ -36,7 +36,7 @@ func TestZooKeeperNoticesOfShortProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		process(func(s *zkstore.Store) error { return s.Ask(await.Context(t), "x") })
-		await.Value(t, "it is asked to give way", lease.Wanted())
+		await.Value(t, "it is asked to give way", lease.YieldRequested())
 		process(func(s *zkstore.Store) error { _, err := s.Break(await.Context(t), "x"); return err })
 		await.Value(t, "it is told that it was released", lease.Context(context.Background()).Done())
 	}

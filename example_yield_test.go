@@ -11,7 +11,7 @@ import (
 )
 
 // Long work in steps gives way between two of them, when somebody waits.
-func ExampleLease_Wanted() {
+func ExampleLease_YieldRequested() {
 	store := memstore.New() // or filestore.Open(dir), rueidis.Open(url, nil)
 	defer store.Close()
 	reindexing, editor := pawl.New(store, nil), pawl.New(store, nil)
@@ -31,11 +31,11 @@ func ExampleLease_Wanted() {
 	}()
 
 	ctx := lease.Context(context.Background())
-	step := func() { <-lease.Wanted() } // some seconds of work
+	step := func() { <-lease.YieldRequested() } // some seconds of work
 	for work := true; work && ctx.Err() == nil; {
 		step()
 		select {
-		case <-lease.Wanted():
+		case <-lease.YieldRequested():
 			work = false // the rest later
 		default:
 		}
@@ -53,7 +53,7 @@ func ExampleLease_Wanted() {
 
 // An operator asks the holder to let go. It is a hint, which may be lost: ask
 // again.
-func ExampleClient_Ask() {
+func ExampleClient_RequestYield() {
 	store := memstore.New()
 	defer store.Close()
 	program, operator := pawl.New(store, nil), pawl.New(store, nil)
@@ -65,11 +65,11 @@ func ExampleClient_Ask() {
 		log.Fatal(err)
 	}
 	for heard := false; !heard; {
-		if err := operator.Ask(context.Background(), "catalogue"); err != nil {
+		if err := operator.RequestYield(context.Background(), "catalogue"); err != nil {
 			log.Fatal(err)
 		}
 		select {
-		case <-lease.Wanted():
+		case <-lease.YieldRequested():
 			heard = true
 		case <-time.After(10 * time.Millisecond):
 		}

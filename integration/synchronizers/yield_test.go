@@ -7,13 +7,13 @@ import "time"
 // giveWay holds until another one wants to.
 func (w *worker) giveWay() error {
 	for !w.stop() {
-		l, err := w.client.Mutex("wanted").Lock(w)
+		l, err := w.client.Mutex("yield").Lock(w)
 		if err != nil {
 			return err
 		}
 		w.reign(0, l, func() bool {
 			select {
-			case <-l.Wanted():
+			case <-l.YieldRequested():
 				return true
 			default:
 				return w.stop()
@@ -52,13 +52,13 @@ func testGivingWay(c *crowd) {
 	}
 	c.eventually(func() bool {
 		_, ok := c.reigns(0, 0)
-		return ok && c.claims("wanted") == 1
+		return ok && c.claims("yield") == 1
 	}, "the last one does not hold alone")
 	alone := len(c.terms(0))
 	var asked time.Time
 	c.eventually(func() bool {
 		if time.Since(asked) > 5*time.Second { // it is a hint, and may be lost
-			if err := c.client.Ask(c.Context(), "wanted"); err != nil {
+			if err := c.client.RequestYield(c.Context(), "yield"); err != nil {
 				c.Log(err)
 			} else {
 				asked = time.Now()
@@ -72,5 +72,5 @@ func testGivingWay(c *crowd) {
 	c.checkTerms(all)
 	c.checkKills(all)
 	c.Logf("%d turns", len(all))
-	c.free("wanted")
+	c.free("yield")
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/pawl-go/pawl/memstore"
 )
 
-func isWanted(l *pawl.Lease) bool {
+func requested(l *pawl.Lease) bool {
 	select {
-	case <-l.Wanted():
+	case <-l.YieldRequested():
 		return true
 	default:
 		return false
@@ -29,18 +29,18 @@ type mute struct{ *memstore.Store }
 func (mute) Listen(context.Context, func(driver.Notice)) error { return driver.ErrUnsupported }
 func (mute) Ask(context.Context, string) error                 { return driver.ErrUnsupported }
 
-// expect checks whether the lease is wanted, at the latest after a look at the
+// expect checks whether the lease is requested, at the latest after a look at the
 // store.
 func expect(t *testing.T, what string, l *pawl.Lease, yes bool) {
 	t.Helper()
-	l.Wanted()
+	l.YieldRequested()
 	time.Sleep(100 * time.Millisecond)
-	if isWanted(l) != yes {
-		t.Errorf("%s: wanted is %v", what, !yes)
+	if requested(l) != yes {
+		t.Errorf("%s: requested is %v", what, !yes)
 	}
 }
 
-func TestWanted(t *testing.T) {
+func TestYieldRequested(t *testing.T) {
 	for name, tt := range map[string]struct {
 		store func() driver.Store
 		local bool
@@ -59,7 +59,7 @@ func TestWanted(t *testing.T) {
 					b = a
 				}
 				l := lock(t, a.Mutex("x"))
-				early := l.Wanted()
+				early := l.YieldRequested()
 				time.Sleep(time.Minute)
 				_, err := b.Mutex("x").TryLock(t.Context())
 				want(t, err, pawl.ErrHeld)
@@ -71,7 +71,7 @@ func TestWanted(t *testing.T) {
 				if d := time.Since(asked); d > tt.most {
 					t.Errorf("told after %v", d)
 				}
-				if !isWanted(l) {
+				if !requested(l) {
 					t.Error("another channel")
 				}
 				unlock(t, l)
@@ -85,9 +85,9 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// Who waits already when the lock is granted, or when Wanted is called for the
+// Who waits already when the lock is granted, or when YieldRequested is called for the
 // first time, is not overlooked.
-func TestWantedFromTheStart(t *testing.T) {
+func TestYieldRequestedFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		held := lock(t, newClient(t, store, nil).Mutex("x"))
@@ -101,7 +101,7 @@ func TestWantedFromTheStart(t *testing.T) {
 		unlock(t, held)
 		for i, still := range []bool{true, true, false} {
 			l := <-order
-			if still && !isWanted(l) {
+			if still && !requested(l) {
 				t.Errorf("lease %d: it has to ask whether others wait", i+1)
 			}
 			expect(t, "lease "+string(rune('1'+i)), l, still)
@@ -111,7 +111,7 @@ func TestWantedFromTheStart(t *testing.T) {
 }
 
 // The tenures of one claim are told each for itself.
-func TestWantedAfterAPass(t *testing.T) {
+func TestYieldRequestedAfterAPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
@@ -123,7 +123,7 @@ func TestWantedAfterAPass(t *testing.T) {
 		}
 		first := lock(t, a.Mutex("x"))
 		local := enqueue(a)
-		if err := b.Ask(t.Context(), "x"); err != nil {
+		if err := b.RequestYield(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, "asked", first, true)
@@ -145,7 +145,7 @@ func TestWantedAfterAPass(t *testing.T) {
 		time.Sleep(time.Second) // else the clock stands still, and nothing is passed
 		unlock(t, first)
 		second = <-waiting[0]
-		if !isWanted(second) {
+		if !requested(second) {
 			t.Error("the other one waits on")
 		}
 		unlock(t, second)
@@ -155,7 +155,7 @@ func TestWantedAfterAPass(t *testing.T) {
 
 // Who gets the lock from another of its process, while a third one waits
 // elsewhere, need not wait for the next renewal to hear of that.
-func TestWantedByOthersAfterAPass(t *testing.T) {
+func TestYieldRequestedByOthersAfterAPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil).Mutex("x"), newClient(t, store, nil).Mutex("x")
@@ -170,24 +170,24 @@ func TestWantedByOthersAfterAPass(t *testing.T) {
 		if second.Claim()[:26] != first.Claim()[:26] {
 			t.Fatal("it was not passed")
 		}
-		second.Wanted()
+		second.YieldRequested()
 		expect(t, "one waits elsewhere", second, true)
 		unlock(t, second)
 		unlock(t, <-there)
 	})
 }
 
-func TestAsk(t *testing.T) {
+func TestRequestYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
-		if err := b.Ask(t.Context(), "x"); err != nil {
+		if err := b.RequestYield(t.Context(), "x"); err != nil {
 			t.Errorf("asked for what nobody holds: %v", err)
 		}
 		l := lock(t, a.Mutex("x"))
 		other := lock(t, a.Mutex("y"))
 		expect(t, "asked before", l, false)
-		if err := b.Ask(t.Context(), "x"); err != nil {
+		if err := b.RequestYield(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, "asked", l, true)
@@ -204,22 +204,22 @@ func TestAsk(t *testing.T) {
 		time.Sleep(time.Minute)
 		expect(t, "the next one, later", again, false)
 		unlock(t, again)
-		if err := b.Ask(t.Context(), "x"); err != nil {
+		if err := b.RequestYield(t.Context(), "x"); err != nil {
 			t.Error(err)
 		}
 		expect(t, "after Unlock", again, false)
 	})
 }
 
-func TestAskErrors(t *testing.T) {
+func TestRequestYieldErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
-		want(t, newClient(t, f, nil).Ask(t.Context(), "{"), pawl.ErrInvalid)
-		want(t, newClient(t, nil, nil).Ask(t.Context(), "x"), pawl.ErrInvalid)
-		want(t, newClient(t, mute{memstore.New()}, nil).Ask(t.Context(), "x"), pawl.ErrUnsupported)
+		want(t, newClient(t, f, nil).RequestYield(t.Context(), "{"), pawl.ErrInvalid)
+		want(t, newClient(t, nil, nil).RequestYield(t.Context(), "x"), pawl.ErrInvalid)
+		want(t, newClient(t, mute{memstore.New()}, nil).RequestYield(t.Context(), "x"), pawl.ErrUnsupported)
 		f.Set(func() { f.Down = true })
 		start := time.Now()
-		want(t, newClient(t, f, nil).Ask(t.Context(), "x"), context.DeadlineExceeded)
+		want(t, newClient(t, f, nil).RequestYield(t.Context(), "x"), context.DeadlineExceeded)
 		if d := time.Since(start); d > 15*time.Second {
 			t.Errorf("it took %v", d)
 		}

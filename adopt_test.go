@@ -44,10 +44,10 @@ func TestAdoptBesideLateRenewal(t *testing.T) {
 		slow := &delayed{Store: store, hold: make(chan struct{}), sent: make(chan struct{}, 100), done: make(chan struct{}, 100)}
 		a, b := newClient(t, slow, nil), newClient(t, store, nil)
 		l := lock(t, a.Mutex("x"))
-		claim := l.Claim()
+		handle := l.Handle()
 		slow.on.Store(true)
 		<-slow.sent // the keeper's
-		adopted, err := b.Mutex("x").Adopt(t.Context(), claim)
+		adopted, err := b.Mutex("x").Adopt(t.Context(), handle)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,13 +72,13 @@ func TestAdoptBesideLateRenewal(t *testing.T) {
 func TestTwoAdopters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		claim, err := lock(t, newClient(t, store, nil).Mutex("x")).HandOver(t.Context())
+		handle, err := lock(t, newClient(t, store, nil).Mutex("x")).HandOver(t.Context())
 		want(t, err, nil)
-		first, err := newClient(t, store, &pawl.Options{Label: "the first"}).Mutex("x").Adopt(t.Context(), claim)
+		first, err := newClient(t, store, &pawl.Options{Label: "the first"}).Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, nil)
 		second := newClient(t, store, nil)
 		for range 2 {
-			_, err = second.Mutex("x").Adopt(t.Context(), claim)
+			_, err = second.Mutex("x").Adopt(t.Context(), handle)
 			want(t, err, pawl.ErrHeld)
 			if held := new(pawl.HeldError); !errors.As(err, &held) || held.Holder == nil || held.Holder.Owner.Label != "the first" {
 				t.Errorf("%v does not say who has it", err)
@@ -88,7 +88,7 @@ func TestTwoAdopters(t *testing.T) {
 		want(t, first.Err(), nil)
 		next, err := first.HandOver(t.Context())
 		want(t, err, nil)
-		_, err = second.Mutex("x").Adopt(t.Context(), claim) // of the hand-over before
+		_, err = second.Mutex("x").Adopt(t.Context(), handle) // of the hand-over before
 		want(t, err, pawl.ErrHeld)
 		third, err := second.Mutex("x").Adopt(t.Context(), next)
 		want(t, err, nil)
@@ -107,7 +107,7 @@ func TestAdoptAgainAfterLostReply(t *testing.T) {
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
 		l := lock(t, newClient(t, store, nil).Mutex("x"))
-		claim, err := l.HandOver(t.Context())
+		handle, err := l.HandOver(t.Context())
 		want(t, err, nil)
 		f.Set(func() {
 			f.After = func(op string) error {
@@ -118,13 +118,13 @@ func TestAdoptAgainAfterLostReply(t *testing.T) {
 			}
 		})
 		for range 2 {
-			_, err = c.Mutex("x").Adopt(t.Context(), claim)
+			_, err = c.Mutex("x").Adopt(t.Context(), handle)
 			want(t, err, faultstore.ErrNetwork)
 		}
-		_, err = newClient(t, store, nil).Mutex("x").Adopt(t.Context(), claim)
+		_, err = newClient(t, store, nil).Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, pawl.ErrHeld) // it is that client's by now
 		f.Set(func() { f.After = nil })
-		adopted, err := c.Mutex("x").Adopt(t.Context(), claim)
+		adopted, err := c.Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, nil)
 		time.Sleep(time.Hour)
 		want(t, adopted.Err(), nil)
@@ -132,9 +132,9 @@ func TestAdoptAgainAfterLostReply(t *testing.T) {
 
 		// The same client may adopt the name again, under another mark.
 		l = lock(t, newClient(t, store, nil).Mutex("x"))
-		claim, err = l.HandOver(t.Context())
+		handle, err = l.HandOver(t.Context())
 		want(t, err, nil)
-		adopted, err = c.Mutex("x").Adopt(t.Context(), claim)
+		adopted, err = c.Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, nil)
 		unlock(t, adopted)
 	})
@@ -147,7 +147,7 @@ func TestAdoptForgedToken(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		l := lock(t, a.Mutex("x"))
-		id := l.Claim()[:26]
+		id := l.Handle()[:26]
 		for _, token := range []int64{1, l.Token() - 1, l.Token() + 1<<20, math.MaxInt64} {
 			_, err := b.Mutex("x").Adopt(t.Context(), fmt.Sprintf("%s.%d", id, token))
 			want(t, err, pawl.ErrHeld)
@@ -207,7 +207,7 @@ func TestAdoptersOfOneClient(t *testing.T) {
 		store := memstore.New()
 		l, err := newClient(t, store, nil).Semaphore("x", 2).Acquire(t.Context(), 1)
 		want(t, err, nil)
-		claim, err := l.HandOver(t.Context())
+		handle, err := l.HandOver(t.Context())
 		want(t, err, nil)
 		b := newClient(t, &slowAdopt{store, 100 * time.Millisecond}, nil)
 		handles := []*pawl.Client{
@@ -216,7 +216,7 @@ func TestAdoptersOfOneClient(t *testing.T) {
 		got := make(chan *pawl.Lease)
 		for _, c := range handles {
 			go func() {
-				l, err := c.Semaphore("x", 2).Adopt(t.Context(), claim)
+				l, err := c.Semaphore("x", 2).Adopt(t.Context(), handle)
 				if err != nil && !errors.Is(err, pawl.ErrInvalid) && !errors.Is(err, pawl.ErrHeld) {
 					t.Error(err)
 				}
@@ -284,9 +284,9 @@ func TestAdoptedForLess(t *testing.T) {
 			store := memstore.New()
 			f := &faultstore.Store{Store: store}
 			a, b := newClient(t, store, &pawl.Options{TTL: time.Hour, NoRenewal: true}), newClient(t, f, nil)
-			claim, err := lock(t, a.Mutex("x")).HandOver(t.Context())
+			handle, err := lock(t, a.Mutex("x")).HandOver(t.Context())
 			want(t, err, nil)
-			l, err := b.Mutex("x").Adopt(t.Context(), claim)
+			l, err := b.Mutex("x").Adopt(t.Context(), handle)
 			want(t, err, nil)
 			f.Set(func() { f.Down = true })
 			if unlocks {
@@ -310,7 +310,7 @@ func TestAdoptAgainAfterOthers(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
-		claim, err := lock(t, newClient(t, store, nil).Mutex("x")).HandOver(t.Context())
+		handle, err := lock(t, newClient(t, store, nil).Mutex("x")).HandOver(t.Context())
 		want(t, err, nil)
 		f.Set(func() {
 			f.After = func(op string) error {
@@ -318,13 +318,13 @@ func TestAdoptAgainAfterOthers(t *testing.T) {
 				return faultstore.ErrNetwork
 			}
 		})
-		_, err = c.Mutex("x").Adopt(t.Context(), claim)
+		_, err = c.Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, faultstore.ErrNetwork)
-		_, err = c.RWMutex("x").Adopt(t.Context(), claim)
+		_, err = c.RWMutex("x").Adopt(t.Context(), handle)
 		want(t, err, pawl.ErrMismatch)
-		_, err = c.Mutex("y").Adopt(t.Context(), claim)
+		_, err = c.Mutex("y").Adopt(t.Context(), handle)
 		want(t, err, pawl.ErrLost)
-		l, err := c.Mutex("x").Adopt(t.Context(), claim)
+		l, err := c.Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, nil)
 		unlock(t, l)
 	})
@@ -338,7 +338,7 @@ func TestAdoptTellsFormerOwner(t *testing.T) {
 		a := newClient(t, store, nil)
 		for _, c := range []*pawl.Client{newClient(t, store, nil), a} {
 			l := lock(t, a.Mutex("x"))
-			got, err := c.Mutex("x").Adopt(t.Context(), l.Claim())
+			got, err := c.Mutex("x").Adopt(t.Context(), l.Handle())
 			want(t, err, nil)
 			time.Sleep(time.Second)
 			want(t, l.Err(), pawl.ErrLost)

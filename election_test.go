@@ -105,7 +105,7 @@ func TestElection(t *testing.T) {
 		pending(t, next, "the next one's campaign")
 		got := leader(t, far)
 		if got.Token != first.Token() || got.Owner.Label != "A" || !got.Since.Equal(began) || string(got.Value) != "a1" ||
-			!strings.HasPrefix(first.Claim(), got.Claim+".") {
+			!strings.HasPrefix(first.Handle(), got.Claim+".") {
 			t.Errorf("the leader is %+v", got)
 		}
 		want(t, first.Proclaim(t.Context(), []byte("a2")), nil)

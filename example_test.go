@@ -105,11 +105,11 @@ func ExampleLease_HandOver() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	claim, err := lease.HandOver(context.Background())
+	handle, err := lease.HandOver(context.Background())
 	if err != nil {
 		log.Fatal(err)
 	}
-	adopted, err := child.Mutex("upload").Adopt(context.Background(), claim)
+	adopted, err := child.Mutex("upload").Adopt(context.Background(), handle)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func TestHandOverWithUpgradeUnderWay(t *testing.T) {
 				if settle != nil {
 					settle(t, l)
 				}
-				claim, err := l.HandOver(t.Context())
+				handle, err := l.HandOver(t.Context())
 				if settle == nil {
 					if err == nil {
 						t.Error("handed over, though it may still become a writer's")
@@ -87,7 +87,7 @@ func TestHandOverWithUpgradeUnderWay(t *testing.T) {
 				if name != "late" { // it arrives by then, or never
 					s.arrive()
 				}
-				adopted, err := b.RWMutex("x").Adopt(t.Context(), claim)
+				adopted, err := b.RWMutex("x").Adopt(t.Context(), handle)
 				if err != nil {
 					t.Fatalf("what was handed over cannot be adopted: %v", err)
 				}
@@ -110,12 +110,12 @@ func TestLateEnterAfterHandOver(t *testing.T) {
 			s := &withheld{Store: store, enter: true}
 			a, b := newClient(t, s, nil), newClient(t, store, nil)
 			l := lock(t, a.Mutex("x"))
-			claim, err := l.HandOver(t.Context())
+			handle, err := l.HandOver(t.Context())
 			want(t, err, nil)
 			again := s.late[0]
 			again()
 			time.Sleep(pause)
-			l, err = b.Mutex("x").Adopt(t.Context(), claim)
+			l, err = b.Mutex("x").Adopt(t.Context(), handle)
 			want(t, err, nil)
 			again()
 			time.Sleep(pause)
@@ -163,9 +163,9 @@ func TestHandOverWithinMinHold(t *testing.T) {
 			t.Fatalf("handed over with MinHold: %v", err)
 		}
 		time.Sleep(time.Millisecond)
-		claim, err := l.HandOver(t.Context())
+		handle, err := l.HandOver(t.Context())
 		want(t, err, nil)
-		l, err = b.Mutex("x").Adopt(t.Context(), claim)
+		l, err = b.Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, nil)
 		unlock(t, l)
 		unlock(t, lock(t, b.Mutex("x")))
@@ -183,9 +183,9 @@ func TestHandOverAmongDeclaredLimits(t *testing.T) {
 			want(t, a.Semaphore("x", 1).SetLimit(t.Context(), 3), nil)
 			l, err := a.Semaphore("x", from).Acquire(t.Context(), 1)
 			want(t, err, nil)
-			claim, err := l.HandOver(t.Context())
+			handle, err := l.HandOver(t.Context())
 			want(t, err, nil)
-			l, err = b.Semaphore("x", 4-from).Adopt(t.Context(), claim)
+			l, err = b.Semaphore("x", 4-from).Adopt(t.Context(), handle)
 			if err != nil {
 				t.Fatalf("from one that declares %d to one that declares %d: %v", from, 4-from, err)
 			}

@@ -35,8 +35,8 @@ func TestHandOverUnsettled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		want(t, l.TryUpgrade(ctx), faultstore.ErrNetwork)
-		if claim, err := l.HandOver(t.Context()); err == nil {
-			_, err = other.RWMutex("x").Adopt(t.Context(), claim)
+		if handle, err := l.HandOver(t.Context()); err == nil {
+			_, err = other.RWMutex("x").Adopt(t.Context(), handle)
 			t.Errorf("handed over; then: %v", err)
 		}
 		if err := l.Err(); err != nil {
@@ -44,11 +44,11 @@ func TestHandOverUnsettled(t *testing.T) {
 		}
 		f.Set(func() { f.After = nil })
 		time.Sleep(10 * time.Second)
-		claim, err := l.HandOver(t.Context())
+		handle, err := l.HandOver(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		adopted, err := other.RWMutex("x").Adopt(t.Context(), claim)
+		adopted, err := other.RWMutex("x").Adopt(t.Context(), handle)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,13 +76,13 @@ func TestAdoptEndedLease(t *testing.T) {
 	store := memstore.New()
 	a, b := newClient(t, store, nil), newClient(t, store, nil)
 	first := lock(t, a.Mutex("x"))
-	claim := first.Claim()
+	handle := first.Handle()
 	got := make(chan *pawl.Lease)
 	go func() { got <- lock(t, a.Mutex("x")) }()
 	time.Sleep(20 * time.Millisecond)
 	unlock(t, first)
 	second := <-got
-	adopted, err := b.Mutex("x").Adopt(t.Context(), claim)
+	adopted, err := b.Mutex("x").Adopt(t.Context(), handle)
 	if !errors.Is(err, pawl.ErrLost) {
 		t.Errorf("adopted an unlocked lease: error %v", err)
 	}
@@ -91,8 +91,8 @@ func TestAdoptEndedLease(t *testing.T) {
 	}
 	// also after a proper hand-over of the second
 	c2, _ := second.HandOver(t.Context())
-	old, err := newClient(t, store, nil).Mutex("x").Adopt(t.Context(), claim)
-	t.Logf("second handed over as %s; Adopt(first's %s): %v %v", c2, claim, old != nil, err)
+	old, err := newClient(t, store, nil).Mutex("x").Adopt(t.Context(), handle)
+	t.Logf("second handed over as %s; Adopt(first's %s): %v %v", c2, handle, old != nil, err)
 }
 
 func TestAdoptErrors(t *testing.T) {
@@ -101,22 +101,22 @@ func TestAdoptErrors(t *testing.T) {
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
 		l := lock(t, newClient(t, store, nil).Mutex("x"))
-		claim, err := l.HandOver(t.Context())
+		handle, err := l.HandOver(t.Context())
 		want(t, err, nil)
 
 		f.Set(func() { f.Down = true })
 		start := time.Now()
-		_, err = c.Mutex("x").Adopt(t.Context(), claim)
+		_, err = c.Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, context.DeadlineExceeded)
 		if d := time.Since(start); d > 10*time.Second || errors.Is(err, pawl.ErrLost) {
 			t.Errorf("%v, after %v", err, d)
 		}
 		f.Set(func() { f.Down = false })
-		adopted, err := c.Mutex("x").Adopt(t.Context(), claim)
+		adopted, err := c.Mutex("x").Adopt(t.Context(), handle)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = c.Mutex("x").Adopt(t.Context(), claim)
+		_, err = c.Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, pawl.ErrInvalid)
 		if err == nil || !strings.Contains(err.Error(), "already") {
 			t.Errorf("a second time: %v", err)
@@ -126,13 +126,13 @@ func TestAdoptErrors(t *testing.T) {
 		for _, of := range []interface {
 			Adopt(context.Context, string) (*pawl.Lease, error)
 		}{c.Mutex("{"), c.RWMutex("{"), c.Semaphore("{", 2), c.Semaphore("x", 0)} {
-			_, err := of.Adopt(t.Context(), claim)
+			_, err := of.Adopt(t.Context(), handle)
 			want(t, err, pawl.ErrInvalid)
 		}
 
 		// The client is closed in the middle of it.
 		closing := pawl.New(f, nil)
-		claim, err = adopted.HandOver(t.Context())
+		handle, err = adopted.HandOver(t.Context())
 		want(t, err, nil)
 		done := make(chan struct{})
 		f.Set(func() {
@@ -144,11 +144,11 @@ func TestAdoptErrors(t *testing.T) {
 				return nil
 			}
 		})
-		_, err = closing.Mutex("x").Adopt(t.Context(), claim)
+		_, err = closing.Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, pawl.ErrClosed)
 		<-done
 		f.Set(func() { f.Hook = nil })
-		_, err = closing.Mutex("x").Adopt(t.Context(), claim)
+		_, err = closing.Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, pawl.ErrClosed)
 	})
 }

@@ -43,11 +43,11 @@ func (l *Lease) Token() int64 { return l.grant.SoleToken() }
 // have the name.
 func (l *Lease) TokenOf(name string) int64 { return l.grant.Token(name) }
 
-// Claim names this lease for [Mutex.Adopt], [RWMutex.Adopt] or
-// [Semaphore.Adopt] in another process. From then on it is shared with no more
-// readers, and stays a reader's or a writer's as it is. A lease of several locks
-// cannot be adopted: it is empty then.
-func (l *Lease) Claim() string {
+// Handle returns what [Mutex.Adopt], [RWMutex.Adopt] or [Semaphore.Adopt] needs to
+// take the lease over in another process. From then on it is shared with no more
+// readers, and stays a reader's or a writer's as it is. It is "" for a lease of
+// several locks, which cannot be adopted.
+func (l *Lease) Handle() string {
 	h, ok := l.grant.Handle()
 	if !ok {
 		return ""
@@ -55,7 +55,7 @@ func (l *Lease) Claim() string {
 	return formatHandle(&l.grant, h)
 }
 
-// permitMark stands before the number of permits in a semaphore's Lease.Claim, and
+// permitMark stands before the number of permits in a semaphore's handle, and
 // readerMark ends that of a reader.
 const (
 	permitMark = ".n"
@@ -73,13 +73,13 @@ func formatHandle(g *engine.Grant, h engine.Handle) string {
 	return text
 }
 
-// adopt takes over the claim that text names, without its mark.
-func (c *Client) adopt(ctx context.Context, key engine.Key, text string) (*Lease, error) {
-	id, token, _ := strings.Cut(text, ".")
+// adopt takes over the claim that a handle names, without its mark.
+func (c *Client) adopt(ctx context.Context, key engine.Key, handle string) (*Lease, error) {
+	id, token, _ := strings.Cut(handle, ".")
 	h := engine.Handle{ID: id, Units: key.Units}
 	var err error
 	if h.Token, err = strconv.ParseInt(token, 10, 64); err != nil || driver.CheckID(id) != nil {
-		return nil, notAdoptable(key.Name, text)
+		return nil, notAdoptable(key.Name, handle)
 	}
 	l := newLease()
 	err = c.core.Adopt(ctx, key, c.terms, h, &l.grant)
@@ -92,8 +92,8 @@ func (c *Client) adopt(ctx context.Context, key engine.Key, text string) (*Lease
 	return l, nil
 }
 
-func notAdoptable(name, text string) error {
-	return fmt.Errorf("adopt %q: %w claim %q: it is no Lease.Claim of such a lock", name, ErrInvalid, text)
+func notAdoptable(name, handle string) error {
+	return fmt.Errorf("adopt %q: %w handle %q: it is no Lease.Handle of such a lock", name, ErrInvalid, handle)
 }
 
 // Deadline is when the lease ends unless it is renewed before: by the local
@@ -158,9 +158,9 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	return l.grant.Extend(ctx, ttl)
 }
 
-// HandOver gives the lease up without releasing it, and returns what
-// [Mutex.Adopt], or that of another kind of lock, needs in the process that takes
-// it over within the TTL. The lease ends here: its contexts are cancelled with
+// HandOver gives the lease up without releasing it, and returns its Handle for
+// [Mutex.Adopt], or that of another kind of lock, in the process that takes it
+// over within the TTL. The lease ends here: its contexts are cancelled with
 // cause ErrReleased. A lock that was re-entered cannot be handed over
 // (ErrInvalid), nor a reader's that shares its claim with others of the process,
 // nor one whose MinHold is not over: only Unlock here sees to that; nor several
@@ -169,7 +169,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // Other errors are those of [Lease.Extend], and that the engine has not replied
 // to a Downgrade or TryUpgrade of the lease yet, or that a TryUpgrade got no reply
 // less than a TTL ago: try again, or unlock.
-func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
+func (l *Lease) HandOver(ctx context.Context) (handle string, err error) {
 	h, err := l.grant.HandOver(ctx)
 	if err != nil {
 		return "", err
@@ -182,7 +182,7 @@ func (l *Lease) HandOver(ctx context.Context) (claim string, err error) {
 // The token stays. A reader's lease is left as it is.
 //
 // ErrInvalid: the lease is none of an RWMutex, was re-entered (the other leases
-// count on being alone), or has been given to another process ([Lease.Claim],
+// count on being alone), or has been given to another process ([Lease.Handle],
 // [RWMutex.Adopt]). ErrLost, ErrReleased, ErrClosed: the lease is over. Any
 // other error: the engine has not replied within ten seconds, a TTL, or ctx.
 // The lease is a reader's all the same; other readers may have to wait until

@@ -323,20 +323,20 @@ func TestHandOver(t *testing.T) {
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		l := lock(t, a.Mutex("x"))
 		ctx := l.Context(t.Context())
-		claim, err := l.HandOver(t.Context())
-		if err != nil || claim != l.Claim() {
-			t.Fatalf("%q, %v", claim, err)
+		handle, err := l.HandOver(t.Context())
+		if err != nil || handle != l.Handle() {
+			t.Fatalf("%q, %v", handle, err)
 		}
 		want(t, context.Cause(ctx), pawl.ErrReleased)
 		want(t, l.Unlock(t.Context()), pawl.ErrReleased)
 		time.Sleep(pawl.DefaultTTL / 2)
 
-		adopted, err := b.Mutex("x").Adopt(t.Context(), claim)
+		adopted, err := b.Mutex("x").Adopt(t.Context(), handle)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if adopted.Token() <= l.Token() || adopted.Claim() == claim {
-			t.Errorf("token %d after %d, claim %s after %s", adopted.Token(), l.Token(), adopted.Claim(), claim)
+		if adopted.Token() <= l.Token() || adopted.Handle() == handle {
+			t.Errorf("token %d after %d, handle %s after %s", adopted.Token(), l.Token(), adopted.Handle(), handle)
 		}
 		time.Sleep(time.Hour)
 		if err := adopted.Err(); err != nil {
@@ -345,7 +345,7 @@ func TestHandOver(t *testing.T) {
 		_, err = a.Mutex("x").TryLock(t.Context())
 		want(t, err, pawl.ErrHeld)
 		unlock(t, adopted)
-		_, err = b.Mutex("x").Adopt(t.Context(), claim)
+		_, err = b.Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, pawl.ErrLost)
 	})
 }
@@ -530,7 +530,7 @@ func TestUnregisterByID(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, &pawl.Options{TTL: time.Hour})
 		l := lock(t, c.Mutex("x"))
-		ad, err := c.Mutex("x").Adopt(t.Context(), l.Claim())
+		ad, err := c.Mutex("x").Adopt(t.Context(), l.Handle())
 		if err != nil {
 			t.Fatal(err)
 		}

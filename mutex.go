@@ -51,22 +51,22 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error
 }
 
 // Adopt takes over a lease from another process, or another client, by its
-// [Lease.Claim], and renews it from now on. It gets a new token. The other one
+// [Lease.Handle], and renews it from now on. It gets a new token. The other one
 // should have given it up with [Lease.HandOver]; if not, it loses it (ErrLost), and
 // hears of that like one whose lock was taken by [Client.ForceRelease].
 //
 // A lease that ended meanwhile is ErrLost. One that another has adopted already
 // is a *[HeldError], which matches ErrHeld and says who: of two adopters one gets
-// it. ErrMismatch: the name is in use with another kind of lock. ErrInvalid: claim is
+// it. ErrMismatch: the name is in use with another kind of lock. ErrInvalid: handle is
 // none of such a lock, or this client has adopted it already. An engine that does
 // not reply is another error, after ten seconds at the most; trying again does no
 // harm, with this client: to another one it may be adopted already.
-func (m *Mutex) Adopt(ctx context.Context, claim string) (*Lease, error) {
+func (m *Mutex) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	key, err := m.client.key(ctx, driver.KindMutex, m.name, 1, 1)
 	if err != nil {
 		return nil, err
 	}
-	return m.client.adopt(ctx, key, claim)
+	return m.client.adopt(ctx, key, handle)
 }
 
 func (m *Mutex) lock(ctx context.Context, try bool) (*Lease, error) {

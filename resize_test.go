@@ -181,7 +181,7 @@ func TestResizeNotAllowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		shown := wlock(t, c.RWMutex("shown"))
-		shown.Claim()
+		shown.Handle()
 		for _, l := range []*pawl.Lease{mutex, permit, shown} {
 			want(t, l.Downgrade(t.Context()), pawl.ErrInvalid)
 			want(t, l.TryUpgrade(t.Context()), pawl.ErrInvalid)

@@ -84,9 +84,9 @@ func (m *RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) er
 
 // Adopt takes over a lease, of a reader or a writer as it was there, as
 // [Mutex.Adopt] does.
-func (m *RWMutex) Adopt(ctx context.Context, claim string) (*Lease, error) {
+func (m *RWMutex) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	units := int64(readers)
-	claim, reads := strings.CutSuffix(claim, readerMark)
+	handle, reads := strings.CutSuffix(handle, readerMark)
 	if reads {
 		units = 1
 	}
@@ -94,7 +94,7 @@ func (m *RWMutex) Adopt(ctx context.Context, claim string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.client.adopt(ctx, key, claim)
+	return m.client.adopt(ctx, key, handle)
 }
 
 func (m *RWMutex) lock(ctx context.Context, units int64, try bool) (*Lease, error) {

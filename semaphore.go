@@ -96,11 +96,11 @@ func checkPermits(limit int64) error {
 
 // Adopt takes over a lease with all its permits from another process, or another
 // client, as [Mutex.Adopt] does.
-func (s *Semaphore) Adopt(ctx context.Context, claim string) (*Lease, error) {
-	id, permits, _ := strings.Cut(claim, permitMark)
+func (s *Semaphore) Adopt(ctx context.Context, handle string) (*Lease, error) {
+	id, permits, _ := strings.Cut(handle, permitMark)
 	units, err := strconv.ParseInt(permits, 10, 64)
 	if err != nil {
-		return nil, notAdoptable(s.name, claim)
+		return nil, notAdoptable(s.name, handle)
 	}
 	key, err := s.key(ctx, units)
 	if err != nil {

@@ -397,14 +397,14 @@ func TestSemaphoreHandOver(t *testing.T) {
 			a, b := newClient(t, store, nil).Semaphore("x", limit), newClient(t, store, nil).Semaphore("x", limit)
 			n := (limit + 1) / 2
 			l := acquire(t, a, n)
-			claim, err := l.HandOver(t.Context())
+			handle, err := l.HandOver(t.Context())
 			want(t, err, nil)
-			adopted, err := b.Adopt(t.Context(), claim)
+			adopted, err := b.Adopt(t.Context(), handle)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if adopted.Token() <= l.Token() || adopted.Claim() == claim {
-				t.Errorf("token %d, claim %s after %d, %s", adopted.Token(), adopted.Claim(), l.Token(), claim)
+			if adopted.Token() <= l.Token() || adopted.Handle() == handle {
+				t.Errorf("token %d, handle %s after %d, %s", adopted.Token(), adopted.Handle(), l.Token(), handle)
 			}
 			time.Sleep(time.Hour)
 			want(t, adopted.Err(), nil)
@@ -412,7 +412,7 @@ func TestSemaphoreHandOver(t *testing.T) {
 			want(t, err, pawl.ErrHeld)
 			unlock(t, adopted)
 			unlock(t, acquire(t, a, limit))
-			_, err = b.Adopt(t.Context(), claim)
+			_, err = b.Adopt(t.Context(), handle)
 			want(t, err, pawl.ErrLost)
 		}
 	})
@@ -421,18 +421,18 @@ func TestSemaphoreHandOver(t *testing.T) {
 // Permits do not pass for a mutex, nor a mutex for permits.
 func TestAdoptAnotherKind(t *testing.T) {
 	c := newClient(t, memstore.New(), nil)
-	mutex, permits := lock(t, c.Mutex("m")).Claim(), acquire(t, c.Semaphore("s", 5), 2).Claim()
+	mutex, permits := lock(t, c.Mutex("m")).Handle(), acquire(t, c.Semaphore("s", 5), 2).Handle()
 	_, err := c.Mutex("s").Adopt(t.Context(), permits)
 	want(t, err, pawl.ErrInvalid)
 	_, err = c.RWMutex("s").Adopt(t.Context(), permits)
 	want(t, err, pawl.ErrInvalid)
-	for _, claim := range []string{mutex, "", permits + "0", permits[:len(permits)-1] + "6", permits[:len(permits)-1] + "0", ".n2", "x.1.n2"} {
-		_, err = c.Semaphore("s", 5).Adopt(t.Context(), claim)
-		if claim == permits+"0" {
-			claim = "20 of 5 permits"
+	for _, handle := range []string{mutex, "", permits + "0", permits[:len(permits)-1] + "6", permits[:len(permits)-1] + "0", ".n2", "x.1.n2"} {
+		_, err = c.Semaphore("s", 5).Adopt(t.Context(), handle)
+		if handle == permits+"0" {
+			handle = "20 of 5 permits"
 		}
 		if !errors.Is(err, pawl.ErrInvalid) {
-			t.Errorf("%s: %v", claim, err)
+			t.Errorf("%s: %v", handle, err)
 		}
 	}
 }

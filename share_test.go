@@ -251,7 +251,7 @@ func TestCloseWithReaders(t *testing.T) {
 		a, b := pawl.New(store, nil), newClient(t, store, nil)
 		m := a.RWMutex("x")
 		leases := []*pawl.Lease{rlock(t, m), rlock(t, m)}
-		leases[0].Claim()
+		leases[0].Handle()
 		leases = append(leases, rlock(t, m), rlock(t, m)) // beside it
 		if n := claims(t, store, "x"); n != 2 {
 			t.Errorf("%d claims", n)
@@ -294,13 +294,13 @@ func TestReadersNotJoined(t *testing.T) {
 		_, err := first.HandOver(t.Context())
 		want(t, err, pawl.ErrInvalid)
 		unlock(t, second)
-		claim, err := first.HandOver(t.Context())
+		handle, err := first.HandOver(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = b.Mutex("x").Adopt(t.Context(), claim)
+		_, err = b.Mutex("x").Adopt(t.Context(), handle)
 		want(t, err, pawl.ErrInvalid)
-		adopted, err := b.RWMutex("x").Adopt(t.Context(), claim)
+		adopted, err := b.RWMutex("x").Adopt(t.Context(), handle)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -317,11 +317,11 @@ func TestReadersNotJoined(t *testing.T) {
 		unlock(t, adopted)
 
 		w := wlock(t, m)
-		claim, err = w.HandOver(t.Context())
+		handle, err = w.HandOver(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if adopted, err = b.RWMutex("x").Adopt(t.Context(), claim); err != nil {
+		if adopted, err = b.RWMutex("x").Adopt(t.Context(), handle); err != nil {
 			t.Fatal(err)
 		}
 		_, err = a.RWMutex("x").TryRLock(t.Context())

@@ -167,7 +167,7 @@ func TestYieldRequestedByOthersAfterAPass(t *testing.T) {
 		time.Sleep(time.Second)
 		unlock(t, first)
 		second := <-here
-		if second.Claim()[:26] != first.Claim()[:26] {
+		if second.Handle()[:26] != first.Handle()[:26] {
 			t.Fatal("it was not passed")
 		}
 		second.YieldRequested()

@@ -38,7 +38,7 @@ func ExampleNew() {
 // looks, in the same transaction.
 func ExampleStore_Held() {
 	write := func(ctx context.Context, etcd *clientv3.Client, store *etcdstore.Store, lease *pawl.Lease) error {
-		held, err := store.Held(ctx, lease.Name(), lease.Claim())
+		held, err := store.Held(ctx, lease.Name(), lease.Handle())
 		if err != nil {
 			return err
 		}

@@ -20,18 +20,18 @@ var ErrNotHeld = errors.New("the claim does not hold")
 // or does not know yet that its lease is lost. This is the strongest fence there
 // is, for data that lives in etcd:
 //
-//	held, err := store.Held(ctx, lease.Name(), lease.Claim())
+//	held, err := store.Held(ctx, lease.Name(), lease.Handle())
 //	…
 //	res, err := client.Txn(ctx).If(held).Then(clientv3.OpPut(key, value)).Commit()
 //	// !res.Succeeded: the lock is not held any more, nothing was written
 //
-// claim is what pawl's Lease.Claim returns, or the id of a claim that nobody has
+// handle is what pawl's Lease.Handle returns, or the id of a claim that nobody has
 // adopted. The condition is
 // about the claim: goroutines of one process that pass a lock on among themselves
 // share one. It may stay true for a while after Unlock if the lock has a MinHold.
 // ErrNotHeld: it waits, is gone, or somebody has adopted it.
-func (s *Store) Held(ctx context.Context, name, claim string) (clientv3.Cmp, error) {
-	id, rest, shown := strings.Cut(claim, ".")
+func (s *Store) Held(ctx context.Context, name, handle string) (clientv3.Cmp, error) {
+	id, rest, shown := strings.Cut(handle, ".")
 	r := driver.Ref{Name: name, ID: id}
 	return checked.Do(ctx, s.Store, "look who holds", name, r.Check(), func() (none clientv3.Cmp, err error) {
 		ctx, end := s.in.begin(ctx)

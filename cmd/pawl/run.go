@@ -112,7 +112,7 @@ func environment(url string, lease held, pass bool) []string {
 		"PAWL_STORE="+url,
 		"PAWL_NAME="+lease.Name(),
 		"PAWL_TOKEN="+strconv.FormatInt(lease.Token(), 10),
-		"PAWL_CLAIM="+lease.Claim())
+		"PAWL_CLAIM="+lease.Handle())
 }
 
 // warn tells of what does not change the exit status.

@@ -56,8 +56,9 @@ WINCH that pawl receives. It finds in its environment
   PAWL_NAME    the name that is held
   PAWL_TOKEN   a number greater than that of every earlier holder of NAME; let
                what COMMAND writes to refuse smaller ones
-  PAWL_CLAIM   names this lease, as 'pawl show' does; a program may Adopt it to
-               renew and check it, but must not unlock it
+  PAWL_CLAIM   the handle of this lease, which begins with what 'pawl show' names
+               it by; a program may Adopt it to renew and check it, but must
+               not unlock it
   PAWL_STORE   the store; if it has a password, without that and the user: a
                pawl that COMMAND calls needs it set anew, or --pass-store here
 

@@ -37,7 +37,7 @@ type held interface {
 	child.Lease
 	Name() string
 	Token() int64
-	Claim() string
+	Handle() string
 	Unlock(ctx context.Context) error
 }
 

@@ -28,7 +28,7 @@ func TestEtcdHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, err := s.Held(ctx, lease.Name(), lease.Claim())
+	held, err := s.Held(ctx, lease.Name(), lease.Handle())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestEtcdHeld(t *testing.T) {
 	if write() {
 		t.Error("written after the lock was broken")
 	}
-	if _, err := s.Held(ctx, lease.Name(), lease.Claim()); !errors.Is(err, etcdstore.ErrNotHeld) {
+	if _, err := s.Held(ctx, lease.Name(), lease.Handle()); !errors.Is(err, etcdstore.ErrNotHeld) {
 		t.Errorf("held: %v", err)
 	}
 	h, w := storetest.Mutex("fenced too", time.Minute), storetest.Mutex("fenced too", time.Minute)

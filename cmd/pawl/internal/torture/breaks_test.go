@@ -88,11 +88,11 @@ var wrongs = map[string]func(s *stage) bool{
 		if err := first.Unlock(s.Context()); err != nil {
 			s.Error(err)
 		}
-		claim, err := s.lock(s.b).HandOver(s.Context())
+		handle, err := s.lock(s.b).HandOver(s.Context())
 		if err != nil {
 			s.Error(err)
 		}
-		adopted, err := s.a.Mutex("x").Adopt(s.Context(), claim)
+		adopted, err := s.a.Mutex("x").Adopt(s.Context(), handle)
 		if err != nil {
 			s.Error(err)
 		} else if last = adopted.Token(); last <= token {
@@ -159,15 +159,15 @@ var wrongs = map[string]func(s *stage) bool{
 
 // adoptTwice tells whether two get what was handed over once.
 func adoptTwice(s *stage) bool {
-	claim, err := s.lock(s.a).HandOver(s.Context())
+	handle, err := s.lock(s.a).HandOver(s.Context())
 	if err != nil {
 		s.Error(err)
 	}
-	first, err := s.b.Mutex("x").Adopt(s.Context(), claim)
+	first, err := s.b.Mutex("x").Adopt(s.Context(), handle)
 	if err != nil {
 		s.Error(err)
 	}
-	second, err := s.a.Mutex("x").Adopt(s.Context(), claim)
+	second, err := s.a.Mutex("x").Adopt(s.Context(), handle)
 	return err == nil && first.Err() == nil && second.Err() == nil
 }
 

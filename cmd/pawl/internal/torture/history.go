@@ -44,7 +44,7 @@ const (
 	Changing What = "changing"
 	// Release: Unlock, or HandOver (Way), is about to be called: the process believes no more.
 	Release What = "release"
-	// Released: Unlock returned nil (or HandOver did, with the claim in Claim). Err if it returned
+	// Released: Unlock returned nil (or HandOver did, with the handle in Handle). Err if it returned
 	// an error. A HandOver that failed is followed by Unlock, and Way is that.
 	Released What = "released"
 	// Write: the fenced resource was asked, from At to End, to take a write with Token,
@@ -85,14 +85,14 @@ type Event struct {
 	Op      uint64 `json:"op,omitempty"`
 	What    What   `json:"what"`
 
-	Name  string `json:"name,omitempty"`
-	Kind  string `json:"kind,omitempty"` // mutex, rw, semaphore
-	Way   string `json:"way,omitempty"`  // lock, try, adopt, all, upgrade, downgrade, unlock, handover
-	Units int64  `json:"units,omitempty"`
-	Limit int64  `json:"limit,omitempty"` // of which Units are asked: 1 for a mutex; for rw, Units is Limit for a writer and 1 for a reader
-	Token int64  `json:"token,omitempty"`
-	Until int64  `json:"until,omitempty"` // the lease's deadline, by the machine's clock
-	Claim string `json:"claim,omitempty"` // what was handed over, or adopted
+	Name   string `json:"name,omitempty"`
+	Kind   string `json:"kind,omitempty"` // mutex, rw, semaphore
+	Way    string `json:"way,omitempty"`  // lock, try, adopt, all, upgrade, downgrade, unlock, handover
+	Units  int64  `json:"units,omitempty"`
+	Limit  int64  `json:"limit,omitempty"` // of which Units are asked: 1 for a mutex; for rw, Units is Limit for a writer and 1 for a reader
+	Token  int64  `json:"token,omitempty"`
+	Until  int64  `json:"until,omitempty"`  // the lease's deadline, by the machine's clock
+	Handle string `json:"handle,omitempty"` // what was handed over, or adopted
 
 	Fault string `json:"fault,omitempty"` // kill, pause, late, cut, slow, dark, server; spoil, of a name
 	Err   string `json:"err,omitempty"`

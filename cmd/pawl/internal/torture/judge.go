@@ -39,7 +39,7 @@ type judgement struct {
 	locks   []*lock   // in the order in which they were first asked for
 	lives   []*lifetime
 	byLife  map[lifeKey]*lifetime
-	handed  map[string]*tenure // by the claim handed over
+	handed  map[string]*tenure // by the handle
 	server  []*Event           // faults of the store itself
 	spoiled []string           // names that were made unreadable
 	hurt    []period           // see hurting

@@ -41,14 +41,14 @@ type turn struct {
 	look         int64 // the last positive one; 0: there is none
 	unlock       int64 // it is unlocked, and was held until then; 0: it is not
 	units        int64 // 0: 1
-	way, claim   string
+	way, handle  string
 	kind         string
 	until        int64
 }
 
 func (s *tale) turn(o turn) *tale {
 	units := cmp.Or(o.units, 1)
-	s.add(o.ask, o.process, Event{What: Ask, Op: o.op, Way: cmp.Or(o.way, "lock"), Kind: cmp.Or(o.kind, s.kind), Units: units, Limit: s.limit, Claim: o.claim})
+	s.add(o.ask, o.process, Event{What: Ask, Op: o.op, Way: cmp.Or(o.way, "lock"), Kind: cmp.Or(o.kind, s.kind), Units: units, Limit: s.limit, Handle: o.handle})
 	if o.granted > 0 {
 		s.add(o.granted, o.process, Event{What: Granted, Op: o.op, Token: o.token, Units: units, Until: o.until})
 	}
@@ -63,9 +63,9 @@ func (s *tale) turn(o turn) *tale {
 }
 
 // handOver gives up a turn for others to adopt.
-func (s *tale) handOver(at int64, process int, op uint64, claim string) *tale {
+func (s *tale) handOver(at int64, process int, op uint64, handle string) *tale {
 	s.add(at, process, Event{What: Release, Op: op, Way: "handover"})
-	s.add(at+1, process, Event{What: Released, Op: op, Way: "handover", Claim: claim})
+	s.add(at+1, process, Event{What: Released, Op: op, Way: "handover", Handle: handle})
 	return s
 }
 
@@ -131,7 +131,7 @@ func TestJudge(t *testing.T) {
 		{"a limit that is set late", turns("semaphore", 1, one, two).event(5, 3, limit(2, 0)), "", ""},
 		{"an adopter of permits that came before it was lowered", turns("semaphore", 2, one,
 			turn{process: 2, op: 1, ask: 2, granted: 12, token: 6}).handOver(14, 2, 1, "c").event(15, 3, limit(1, 16)).
-			turn(turn{process: 3, op: 1, ask: 17, granted: 20, token: 7, look: 40, way: "adopt", claim: "c"}), "", ""},
+			turn(turn{process: 3, op: 1, ask: 17, granted: 20, token: 7, look: 40, way: "adopt", handle: "c"}), "", ""},
 
 		{"a writer that became a reader", turns("rw", alone, turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, look: 30, units: alone}, two).
 			event(11, 1, Event{What: Changing, Op: 1, Units: 1}).event(25, 1, Event{What: Changed, Op: 1, Units: 1, Token: 5}), "", ""},
@@ -192,15 +192,15 @@ func TestJudge(t *testing.T) {
 		{"refused after it", turns("mutex", 1, one).event(12, 1, Event{What: Write, Op: 1, Token: 5, End: 31, Err: "stale 6"}), "", ""},
 		{"refused of one that was forced", turns("mutex", 1, one).event(12, 1, Event{What: Write, Op: 1, Token: 5, End: 13, Err: "stale 6"}).event(11, 3, force(11, 12, "")), "", ""},
 
-		{"adopted", turns("mutex", 1, one).handOver(32, 1, 1, "c").turn(turn{process: 2, op: 1, ask: 35, granted: 36, token: 6, look: 40, way: "adopt", claim: "c"}), "", ""},
+		{"adopted", turns("mutex", 1, one).handOver(32, 1, 1, "c").turn(turn{process: 2, op: 1, ask: 35, granted: 36, token: 6, look: 40, way: "adopt", handle: "c"}), "", ""},
 		{"adopted twice", turns("mutex", 1, one).handOver(32, 1, 1, "c").
-			turn(turn{process: 2, op: 1, ask: 35, granted: 36, token: 6, unlock: 40, way: "adopt", claim: "c"}).
-			turn(turn{process: 3, op: 1, ask: 35, granted: 50, token: 7, look: 52, way: "adopt", claim: "c"}), "adoption linearizable", "Two adopted claim c"},
-		{"adopted from nobody", turns("mutex", 1, turn{process: 2, op: 1, ask: 35, granted: 36, token: 6, look: 40, way: "adopt", claim: "c"}), "adoption", "nobody had handed over"},
+			turn(turn{process: 2, op: 1, ask: 35, granted: 36, token: 6, unlock: 40, way: "adopt", handle: "c"}).
+			turn(turn{process: 3, op: 1, ask: 35, granted: 50, token: 7, look: 52, way: "adopt", handle: "c"}), "adoption linearizable", "Two adopted claim c"},
+		{"adopted from nobody", turns("mutex", 1, turn{process: 2, op: 1, ask: 35, granted: 36, token: 6, look: 40, way: "adopt", handle: "c"}), "adoption", "nobody had handed over"},
 		{"adopted with the same token", turns("mutex", 1, one).handOver(32, 1, 1, "c").
-			turn(turn{process: 2, op: 1, ask: 35, granted: 36, token: 5, look: 40, way: "adopt", claim: "c"}), "adoption tokens", "is not greater"},
+			turn(turn{process: 2, op: 1, ask: 35, granted: 36, token: 5, look: 40, way: "adopt", handle: "c"}), "adoption tokens", "is not greater"},
 		{"adopted when another was granted", turns("mutex", 1, one).handOver(32, 1, 1, "c").turn(turn{process: 3, op: 1, ask: 33, granted: 34, token: 6, unlock: 35}).
-			turn(turn{process: 2, op: 1, ask: 36, granted: 37, token: 7, look: 40, way: "adopt", claim: "c"}), "linearizable", "cannot have been granted"},
+			turn(turn{process: 2, op: 1, ask: 36, granted: 37, token: 7, look: 40, way: "adopt", handle: "c"}), "linearizable", "cannot have been granted"},
 
 		{"granted before a killed one ran out", turns("mutex", 1, turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, look: 12, until: 100},
 			turn{process: 1, op: 2, ask: 48, kind: "mutex"}, turn{process: 2, op: 1, ask: 2, granted: 40, token: 6, look: 45}).
@@ -237,7 +237,7 @@ func TestJudgeCounts(t *testing.T) {
 		turn(turn{process: 1, op: 1, ask: 1, granted: 10, token: 5}).
 		event(11, 1, Event{What: Write, Op: 1, Token: 5, End: 12}).event(13, 1, Event{What: Write, Op: 1, Token: 5, End: 16, Err: "stale 6"}).
 		handOver(15, 1, 1, "c").
-		turn(turn{process: 2, op: 1, ask: 20, granted: 21, token: 6, way: "adopt", claim: "c"}).event(22, 2, Event{What: Told, Op: 1, Err: "lost"}).
+		turn(turn{process: 2, op: 1, ask: 20, granted: 21, token: 6, way: "adopt", handle: "c"}).event(22, 2, Event{What: Told, Op: 1, Err: "lost"}).
 		turn(turn{process: 2, op: 2, ask: 23}).event(24, 2, Event{What: Failed, Op: 2, Err: "held"}).
 		event(25, 2, Event{What: ForceRelease, Op: 3, Name: "a"}).event(25, 2, Event{What: ForceRelease, Op: 3, Name: "a", End: 26}).
 		event(27, 2, Event{What: SetLimit, Op: 4, Name: "s", Limit: 2}).event(27, 2, Event{What: SetLimit, Op: 4, Name: "s", Limit: 2, End: 28}).

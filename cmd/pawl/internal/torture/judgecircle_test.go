@@ -5,13 +5,13 @@ import "testing"
 // One claim that is handed around in a circle is judged, and not gone round for ever.
 func TestAdoptedInACircle(t *testing.T) {
 	var h []Event
-	adopt := func(at int64, process int, claim, next string) {
+	adopt := func(at int64, process int, handle, next string) {
 		e := Event{Process: process, Life: 1, Op: 1, Name: "n", Kind: "semaphore", Units: 1, Limit: 3, Token: at}
 		for i, what := range []What{Ask, Granted, Look, Release, Released} {
 			e.At, e.What = at+int64(i), what
-			e.Way, e.Claim = "adopt", claim
+			e.Way, e.Handle = "adopt", handle
 			if what == Release || what == Released {
-				e.Way, e.Claim = "handover", next
+				e.Way, e.Handle = "handover", next
 			}
 			h = append(h, e)
 		}

@@ -55,7 +55,7 @@ func TestSpoiled(t *testing.T) {
 	one := turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, look: 30, until: 100}
 	s := newTale("mutex", 1).turn(one).turn(turn{process: 2, op: 1, ask: 2, granted: 20, token: 5, look: 40}).
 		event(35, 1, Event{What: Told, Op: 1, Err: "gone", End: 36}).
-		turn(turn{process: 3, op: 1, ask: 41, granted: 42, token: 7, look: 43, way: "adopt", claim: "c"}).
+		turn(turn{process: 3, op: 1, ask: 41, granted: 42, token: 7, look: 43, way: "adopt", handle: "c"}).
 		event(5, 0, Event{What: Fault, Fault: "spoil", Name: "a"})
 	if v := s.judge(); len(v.Findings) > 0 || !strings.Contains(strings.Join(v.Notes, "\n"), "made unreadable: 1") {
 		t.Errorf("%+v, %q", v.Findings, v.Notes)

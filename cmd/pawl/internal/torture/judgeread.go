@@ -41,7 +41,7 @@ func newJudgement(history []Event) *judgement {
 		j.note("names that are not judged, as they were made unreadable: %d", n)
 	}
 	for _, t := range j.tenures {
-		t.adopts(j.handed[t.ask.Claim])
+		t.adopts(j.handed[t.ask.Handle])
 	}
 	for _, l := range j.locks {
 		l.link()
@@ -187,8 +187,8 @@ func (r *historian) endTenure(t *tenure, e *Event) {
 	case t.release != nil:
 		t.last = t.release.At
 	}
-	if e.Claim != "" {
-		r.handed[e.Claim] = t
+	if e.Handle != "" {
+		r.handed[e.Handle] = t
 		r.counts.HandOvers++
 	}
 }

@@ -86,7 +86,7 @@ func TestJudgeRules(t *testing.T) {
 			"exclusion linearizable", "and process 2 (first life), token 6, with 1 permit, granted at 0.019 s. One asked for a mutex, the other for a semaphore.", 0},
 		{"two mutexes by the name of a semaphore", taleOf("semaphore", 3, turn{process: 3, op: 1, ask: 1, granted: 3, token: 4, unlock: 5},
 			of("mutex", one), of("mutex", two)), "exclusion linearizable", "Two held", 0},
-		{"an adopter of who knows what", taleOf("rw", 0, turn{process: 2, op: 1, ask: 35, granted: 36, token: 6, look: 40, way: "adopt", claim: "c"}), "adoption", "", 0},
+		{"an adopter of who knows what", taleOf("rw", 0, turn{process: 2, op: 1, ask: 35, granted: 36, token: 6, look: 40, way: "adopt", handle: "c"}), "adoption", "", 0},
 
 		{"more permits than there are", taleOf("semaphore", 2, permits(one, 2), two), "exclusion linearizable", `"a" had 3 permits out, and a limit of 2 at the most; process 1 (first life), token 5, with 2 permits, held from 0.009 to 0.029 s; process 2 (first life), token 6, with 1 permit,`, 0},
 		{"no permit at all", taleOf("semaphore", 0, one), "exclusion linearizable", `"a" had 1 permit out, and a limit of 0`, 0},
@@ -104,7 +104,7 @@ func TestJudgeRules(t *testing.T) {
 			turn{process: 2, op: 1, ask: 9, granted: 20, token: 6, look: 40}).
 			event(3, 3, limited(2, 5)).event(5, 4, limited(1, 6)), "", "", 0},
 		{"an adopter of permits of who knows when", taleOf("semaphore", 2, one,
-			turn{process: 2, op: 1, ask: 14, granted: 20, token: 6, look: 40, way: "adopt", claim: "c"}).event(12, 3, limited(1, 13)), "adoption", "", 0},
+			turn{process: 2, op: 1, ask: 14, granted: 20, token: 6, look: 40, way: "adopt", handle: "c"}).event(12, 3, limited(1, 13)), "adoption", "", 0},
 
 		{"told late: the other was granted it when the first went on", paused(taleOf("mutex", 1, late, after), 14, 80), "linearizable told", "was paused from 0.013 to 0.079 s", 0},
 		{"told late: unlock is the first that it does", paused(taleOf("mutex", 1, turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, until: 50, unlock: 90}, after), 14, 80), "linearizable told", "", 0},
@@ -150,7 +150,7 @@ func TestJudgeRules(t *testing.T) {
 			turn{process: 1, op: 2, ask: 10, granted: 20, token: 5, look: 30}, turn{process: 2, op: 1, ask: 15, granted: 22, token: 6, look: 40}).
 			event(5, 3, forced(6)), "exclusion linearizable", "", 0},
 		{"adopted after the force", taleOf("mutex", 1, turn{process: 1, op: 1, ask: 1, granted: 3, token: 4, unlock: 17}, turn{process: 3, op: 1, ask: 8, granted: 9, token: 5}).
-			handOver(10, 3, 1, "c").turn(turn{process: 1, op: 2, ask: 16, granted: 20, token: 6, look: 30, way: "adopt", claim: "c"}).
+			handOver(10, 3, 1, "c").turn(turn{process: 1, op: 2, ask: 16, granted: 20, token: 6, look: 30, way: "adopt", handle: "c"}).
 			turn(turn{process: 2, op: 1, ask: 15, granted: 22, token: 7, look: 40}).event(5, 4, forced(6)), "exclusion linearizable", "", 0},
 
 		{"events of what nobody asked for", taleOf("mutex", 1, one).event(12, 2, Event{What: Look, Op: 9}).event(12, 1, Event{What: Resumed}), "", "", 0},
@@ -238,14 +238,14 @@ func TestJudgeRules(t *testing.T) {
 		{"refused of who has all permits", taleOf("semaphore", 1, one).event(12, 1, written(5, 13, "stale 6")), "", "", 0},
 
 		{"adopted before it was handed over", taleOf("mutex", 1, turn{process: 1, op: 1, ask: 1, granted: 10, token: 5}).handOver(32, 1, 1, "c").
-			turn(turn{process: 2, op: 1, ask: 28, granted: 31, token: 6, way: "adopt", claim: "c"}), "adoption", "before process 1 (first life), token 5, began to hand it over at 0.031 s", 0},
+			turn(turn{process: 2, op: 1, ask: 28, granted: 31, token: 6, way: "adopt", handle: "c"}), "adoption", "before process 1 (first life), token 5, began to hand it over at 0.031 s", 0},
 		{"adopted when it was handed over", taleOf("mutex", 1, one).handOver(32, 1, 1, "c").
-			turn(turn{process: 2, op: 1, ask: 28, granted: 32, token: 6, look: 40, way: "adopt", claim: "c"}), "", "", 0},
-		{"handed over who knows when", taleOf("mutex", 1, one).event(33, 1, Event{What: Released, Op: 1, Way: "handover", Claim: "c"}).
-			turn(turn{process: 2, op: 1, ask: 35, granted: 36, token: 6, look: 40, way: "adopt", claim: "c"}), "", "", 0},
-		{"nobody adopts", taleOf("mutex", 1, one, turn{process: 2, op: 1, ask: 35, way: "adopt", claim: "c"}).handOver(32, 1, 1, "c").event(36, 2, Event{What: Failed, Op: 1}), "", "", 0},
+			turn(turn{process: 2, op: 1, ask: 28, granted: 32, token: 6, look: 40, way: "adopt", handle: "c"}), "", "", 0},
+		{"handed over who knows when", taleOf("mutex", 1, one).event(33, 1, Event{What: Released, Op: 1, Way: "handover", Handle: "c"}).
+			turn(turn{process: 2, op: 1, ask: 35, granted: 36, token: 6, look: 40, way: "adopt", handle: "c"}), "", "", 0},
+		{"nobody adopts", taleOf("mutex", 1, one, turn{process: 2, op: 1, ask: 35, way: "adopt", handle: "c"}).handOver(32, 1, 1, "c").event(36, 2, Event{What: Failed, Op: 1}), "", "", 0},
 		{"adopted of a reader with the token that it wrote with", taleOf("rw", alone, permits(one, alone)).event(15, 1, changing(1)).event(18, 1, changed(1, 5)).handOver(32, 1, 1, "c").
-			turn(turn{process: 2, op: 1, ask: 35, granted: 36, token: 5, look: 40, way: "adopt", claim: "c"}), "adoption linearizable tokens", "is not greater", 0},
+			turn(turn{process: 2, op: 1, ask: 35, granted: 36, token: 5, look: 40, way: "adopt", handle: "c"}), "adoption linearizable tokens", "is not greater", 0},
 
 		{"granted before a set's time is over", taleOf("mutex", 1, turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, look: 12, until: 100, way: "all"},
 			turn{process: 2, op: 1, ask: 2, granted: 40, token: 6, look: 45}), "", "", 0},
@@ -279,9 +279,9 @@ func TestJudgeRules(t *testing.T) {
 			turn{process: 3, op: 1, ask: 18, granted: 20, token: 7, look: 40}).event(16, 4, limited(1, 17)), "exclusion linearizable", "at the most; process 1 (first life), token 5", 0},
 		{"an adopter of permits that came after it was lowered", taleOf("semaphore", 2, one,
 			turn{process: 2, op: 1, ask: 14, granted: 15, token: 6}).handOver(15, 2, 1, "c").event(12, 3, limited(1, 13)).
-			turn(turn{process: 3, op: 1, ask: 17, granted: 20, token: 7, look: 40, way: "adopt", claim: "c"}), "exclusion linearizable", "a limit of 1", 0},
+			turn(turn{process: 3, op: 1, ask: 17, granted: 20, token: 7, look: 40, way: "adopt", handle: "c"}), "exclusion linearizable", "a limit of 1", 0},
 		{"permits that are adopted beside others", taleOf("semaphore", 2, turn{process: 2, op: 1, ask: 2, granted: 12, token: 6}).handOver(14, 2, 1, "c").
-			turn(turn{process: 3, op: 1, ask: 15, granted: 18, token: 7, look: 40, way: "adopt", claim: "c"}).turn(turn{process: 1, op: 1, ask: 19, granted: 20, token: 8, look: 30}), "", "", 0},
+			turn(turn{process: 3, op: 1, ask: 15, granted: 18, token: 7, look: 40, way: "adopt", handle: "c"}).turn(turn{process: 1, op: 1, ask: 19, granted: 20, token: 8, look: 30}), "", "", 0},
 		{"permits that come and go", taleOf("semaphore", 2, turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, unlock: 30}, turn{process: 2, op: 1, ask: 2, granted: 12, token: 6, unlock: 14},
 			turn{process: 3, op: 1, ask: 15, granted: 20, token: 7, unlock: 25}), "", "", 0},
 		{"a reader beside one that became a writer", taleOf("rw", alone, one, turn{process: 2, op: 1, ask: 15, granted: 20, token: 8, look: 40}).
@@ -294,16 +294,16 @@ func TestJudgeRules(t *testing.T) {
 		{"it wrote before it looked", paused(taleOf("mutex", 1, late, after), 14, 80).event(82, 1, written(5, 83, "")), "linearizable told", "", 0},
 
 		{"adopted three times", taleOf("mutex", 1, one).handOver(32, 1, 1, "c").
-			turn(turn{process: 2, op: 1, ask: 35, granted: 36, token: 6, unlock: 40, way: "adopt", claim: "c"}).
-			turn(turn{process: 3, op: 1, ask: 35, granted: 50, token: 7, unlock: 52, way: "adopt", claim: "c"}).
-			turn(turn{process: 4, op: 1, ask: 35, granted: 60, token: 8, look: 62, way: "adopt", claim: "c"}), "adoption linearizable", "token 6, at 0.035 s, and process 4", 0},
+			turn(turn{process: 2, op: 1, ask: 35, granted: 36, token: 6, unlock: 40, way: "adopt", handle: "c"}).
+			turn(turn{process: 3, op: 1, ask: 35, granted: 50, token: 7, unlock: 52, way: "adopt", handle: "c"}).
+			turn(turn{process: 4, op: 1, ask: 35, granted: 60, token: 8, look: 62, way: "adopt", handle: "c"}), "adoption linearizable", "token 6, at 0.035 s, and process 4", 0},
 		{"a reader of a claim that somebody of its process waits for", taleOf("rw", alone, turn{process: 1, op: 1, ask: 1, granted: 3, token: 5, unlock: 8}, turn{process: 1, op: 2, ask: 7},
 			turn{process: 2, op: 1, ask: 2, granted: 12, token: 9, look: 40}, turn{process: 1, op: 3, ask: 16, granted: 21, token: 5, look: 30}).
 			event(25, 1, Event{What: Failed, Op: 2}), "", "", 0},
 		{"a reader of a claim that is about to be lost", taleOf("rw", alone, turn{process: 1, op: 1, ask: 1, granted: 3, token: 5}, turn{process: 2, op: 1, ask: 2, granted: 8, token: 6, look: 40},
 			turn{process: 1, op: 2, ask: 10, granted: 13, token: 5, look: 40}).event(7, 1, Event{What: Told, Op: 1, End: 12}), "", "", 0},
 		{"a token of an adopter's upgrade is below another's", taleOf("rw", alone, turn{process: 3, op: 1, ask: 1, granted: 3, token: 5}).handOver(5, 3, 1, "c").
-			turn(turn{process: 1, op: 1, ask: 8, granted: 9, token: 6, look: 30, way: "adopt", claim: "c"}).turn(turn{process: 2, op: 1, ask: 2, granted: 11, token: 8}).
+			turn(turn{process: 1, op: 1, ask: 8, granted: 9, token: 6, look: 30, way: "adopt", handle: "c"}).turn(turn{process: 2, op: 1, ask: 2, granted: 11, token: 8}).
 			event(20, 1, changing(alone)).event(22, 1, changed(alone, 7)), "linearizable tokens", "asked after that, at 0.019 s", 0},
 		{"a token that falls is told once", taleOf("mutex", 1, turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, unlock: 15},
 			turn{process: 2, op: 1, ask: 16, granted: 20, token: 4, look: 30}), "linearizable tokens", "", 2},

@@ -26,9 +26,9 @@ type simulation struct {
 }
 
 type handed struct {
-	claim string
-	from  *simTurn
-	times int // that it was offered
+	handle string
+	from   *simTurn
+	times  int // that it was offered
 }
 
 type simName struct {
@@ -256,7 +256,7 @@ func (s *simulation) call(w *simWorker, e Event, do func()) {
 func (s *simulation) adopt(w *simWorker) {
 	h := &s.claims[0]
 	from := h.from
-	op := Event{At: s.now, Process: w.n, Life: w.life, Op: w.ops, What: Ask, Way: "adopt", Kind: from.kind, Name: from.name, Units: from.units, Limit: from.op.Limit, Claim: h.claim}
+	op := Event{At: s.now, Process: w.n, Life: w.life, Op: w.ops, What: Ask, Way: "adopt", Kind: from.kind, Name: from.name, Units: from.units, Limit: from.op.Limit, Handle: h.handle}
 	s.history = append(s.history, op)
 	t := &simTurn{simName: from.simName, proc: w.simProc, life: w.life, op: op, units: from.units}
 	if h.times++; h.times == 2 {
@@ -359,20 +359,20 @@ func (s *simulation) release(w *simWorker, t *simTurn, handOver bool) {
 		if !s.believes(t) || t.over {
 			lost = "lost"
 		}
-		claim := ""
+		handle := ""
 		switch {
 		case lost != "" || !handOver:
 			s.leave(t)
 		case t.held():
 			s.renew(t)
-			claim = fmt.Sprintf("%d.%d", t.proc.n*1000+t.life, t.op.Op)
+			handle = fmt.Sprintf("%d.%d", t.proc.n*1000+t.life, t.op.Op)
 		default:
 			lost = "lost"
 		}
 		w.next = func() {
-			s.record(t, Released, func(e *Event) { e.Way, e.Err, e.Claim = "unlock", lost, claim })
-			if claim != "" {
-				s.claims = append(s.claims, handed{claim: claim, from: t})
+			s.record(t, Released, func(e *Event) { e.Way, e.Err, e.Handle = "unlock", lost, handle })
+			if handle != "" {
+				s.claims = append(s.claims, handed{handle: handle, from: t})
 			}
 			w.turn = nil
 		}

@@ -229,11 +229,11 @@ func (h *held) handOver(l *pawl.Lease) {
 		_ = l.Extend(ctx, 0)
 	}
 	end := h.calls.begin(fmt.Sprintf("HandOver of %q", op.Name), nil)
-	claim, err := l.HandOver(ctx)
+	handle, err := l.HandOver(ctx)
 	end()
 	if err == nil {
 		e := event(op, Released)
-		e.Way, e.Claim, e.Token, e.Note = "handover", claim, l.Token(), note
+		e.Way, e.Handle, e.Token, e.Note = "handover", handle, l.Token(), note
 		h.rec.Record(e)
 		return
 	}

@@ -107,7 +107,7 @@ func (p *play) event(i int, e Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.history = append(p.history, e)
-	if e.What != Released || e.Claim == "" {
+	if e.What != Released || e.Handle == "" {
 		return
 	}
 	task, err := json.Marshal(Task{Adopt: &e})
@@ -238,7 +238,7 @@ func wellFormed(events []Event) bool {
 		case Changed:
 			ok = ok && state == Changing
 		case Released:
-			ok = ok && state == Release && (e.Way == "handover") == (e.Claim != "")
+			ok = ok && state == Release && (e.Way == "handover") == (e.Handle != "")
 		default:
 			return false
 		}
@@ -301,7 +301,7 @@ func TestWorkEnds(t *testing.T) {
 	p.run(500 * time.Millisecond)
 	handed := make(map[string]bool) // there may be nobody any more who adopts it
 	for _, e := range p.history {
-		if id, _, ok := strings.Cut(e.Claim, "."); ok && e.Way == "handover" {
+		if id, _, ok := strings.Cut(e.Handle, "."); ok && e.Way == "handover" {
 			handed[id] = true
 		}
 	}

@@ -273,7 +273,7 @@ func (w *worker) force(name, kind string) {
 
 // adopt takes over what another process handed over.
 func (w *worker) adopt(from Event) {
-	op := Event{Op: w.ops.Add(1), What: Ask, Way: "adopt", Kind: from.Kind, Name: from.Name, Units: from.Units, Limit: from.Limit, Claim: from.Claim}
+	op := Event{Op: w.ops.Add(1), What: Ask, Way: "adopt", Kind: from.Kind, Name: from.Name, Units: from.Units, Limit: from.Limit, Handle: from.Handle}
 	w.rec.Record(op)
 	c, d := w.handle()
 	adopt := c.Mutex(from.Name).Adopt
@@ -288,7 +288,7 @@ func (w *worker) adopt(from Event) {
 	}
 	h, l := w.take(w.process.ctx, op, func(ctx context.Context) (l *pawl.Lease, err error) {
 		for range 3 { // trying again does no harm
-			l, err = adopt(ctx, from.Claim)
+			l, err = adopt(ctx, from.Handle)
 			if err == nil || errors.Is(err, pawl.ErrHeld) || errors.Is(err, pawl.ErrLost) || driver.IsPermanent(err) || !w.pause(w.between(0, w.c.TTL/10)) {
 				break
 			}

@@ -156,7 +156,7 @@ func TestReportEscapes(t *testing.T) {
 	r := made(2, 1, 50, 5*time.Second)
 	for i := range r.History {
 		e := &r.History[i]
-		e.Name, e.Note, e.Claim = e.Name+evil, evil, e.Claim+evil
+		e.Name, e.Note, e.Handle = e.Name+evil, evil, e.Handle+evil
 		if e.What == Ask {
 			e.Kind, e.Way = evil, evil
 		}

@@ -70,7 +70,7 @@ type story struct {
 	nameOf   map[name]int
 	ops      map[opKey][]*bar
 	claims   map[string]*bar
-	adopts   map[*bar]string // the claim it asked to adopt
+	adopts   map[*bar]string // the handle it asked to adopt
 	markOf   map[opKey]int
 	pausedAt map[int]*Event
 	bornAt   map[int]int64
@@ -247,8 +247,8 @@ func (s *story) operate(lane int, e *Event) {
 	key := opKey{e.Process, e.Life, e.Op}
 	if e.What == Ask {
 		b := s.newBar(lane, e)
-		if e.Claim != "" {
-			s.adopts[b] = e.Claim
+		if e.Handle != "" {
+			s.adopts[b] = e.Handle
 		}
 		s.ops[key] = append(s.ops[key], b)
 		return
@@ -303,11 +303,11 @@ func (s *story) step(b *bar, e *Event) *bar {
 		}
 	case Released:
 		b.close(e.At, endReleased)
-		if e.Claim != "" {
+		if e.Handle != "" {
 			if b.ended == endReleased {
 				b.ended = endHanded
 			}
-			s.claims[e.Claim] = b
+			s.claims[e.Handle] = b
 		}
 	case Write:
 		b.writes++
@@ -354,8 +354,8 @@ func (s *story) change(b *bar, e *Event) *bar {
 }
 
 func (s *story) adopted(b *bar, e *Event) {
-	claim := cmp.Or(e.Claim, s.adopts[b])
-	if from := s.claims[claim]; claim != "" && from != nil {
+	handle := cmp.Or(e.Handle, s.adopts[b])
+	if from := s.claims[handle]; handle != "" && from != nil {
 		s.links = append(s.links, link{from, b})
 	}
 	delete(s.adopts, b)

@@ -30,7 +30,7 @@ func TestStoryBelief(t *testing.T) {
 	}{
 		"released": {[]Event{op(60, Release), op(70, Released)}, 50, 60, endReleased},
 		"handed over": {
-			[]Event{op(60, Release), op(70, Released, func(e *Event) { e.Claim = "c" })}, 50, 60, endHanded,
+			[]Event{op(60, Release), op(70, Released, func(e *Event) { e.Handle = "c" })}, 50, 60, endHanded,
 		},
 		"told":         {[]Event{op(80, Told)}, 50, 80, endLost},
 		"late release": {[]Event{op(80, Told), op(90, Release), op(95, Released)}, 50, 80, endLost},
@@ -86,8 +86,8 @@ func TestStoryChangesHandsOverAndFaults(t *testing.T) {
 		Event{At: 30 * ms, Process: 1, Life: 1, Op: 1, What: Changing, Units: 1, Way: "downgrade"},
 		Event{At: 32 * ms, Process: 1, Life: 1, Op: 1, What: Changed, Units: 1, Token: 2, Way: "downgrade"},
 		Event{At: 40 * ms, Process: 1, Life: 1, Op: 1, What: Release, Way: "handover"},
-		Event{At: 41 * ms, Process: 1, Life: 1, Op: 1, What: Released, Claim: "c"},
-		Event{At: 45 * ms, Process: 2, Life: 1, Op: 1, What: Ask, Name: "a", Kind: "rw", Way: "adopt", Claim: "c"},
+		Event{At: 41 * ms, Process: 1, Life: 1, Op: 1, What: Released, Handle: "c"},
+		Event{At: 45 * ms, Process: 2, Life: 1, Op: 1, What: Ask, Name: "a", Kind: "rw", Way: "adopt", Handle: "c"},
 		Event{At: 46 * ms, Process: 2, Life: 1, Op: 1, What: Granted, Token: 2},
 		Event{At: 47 * ms, Process: 2, Life: 1, Op: 2, What: SetLimit, Name: "s", Limit: 3},
 		Event{At: 47 * ms, End: 49 * ms, Process: 2, Life: 1, Op: 2, What: SetLimit, Name: "s", Limit: 3},

@@ -105,7 +105,7 @@ func (m *maker) work(p, life, worker int, at, end int64, each time.Duration) {
 		if len(m.claims) > 0 && m.claims[0].At < at && m.rand.IntN(4) == 0 {
 			from := m.claims[0]
 			m.claims = m.claims[1:]
-			ask.Way, ask.Claim, ask.Name, ask.Kind = "adopt", from.Claim, from.Name, from.Kind
+			ask.Way, ask.Handle, ask.Name, ask.Kind = "adopt", from.Handle, from.Name, from.Kind
 			m.counts.Adopted++
 		}
 		m.add(ask)
@@ -172,11 +172,11 @@ func (m *maker) hold(ask, e Event, at, end int64, each time.Duration) int64 {
 	at += m.between(each/50, each/10)
 	done := put(at, Released)
 	if over {
-		done.Claim = "claim-" + strconv.Itoa(len(m.history))
+		done.Handle = "handle-" + strconv.Itoa(len(m.history))
 		m.counts.HandOvers++
-		claim := *done
-		claim.Name, claim.Kind = ask.Name, ask.Kind
-		m.claims = append(m.claims, claim)
+		over := *done
+		over.Name, over.Kind = ask.Name, ask.Kind
+		m.claims = append(m.claims, over)
 	}
 	return at
 }

@@ -250,7 +250,7 @@ func (r *run) record(e Event) {
 	if e.At == 0 {
 		e.At = r.now()
 	}
-	for _, s := range []*string{(*string)(&e.What), &e.Name, &e.Kind, &e.Way, &e.Claim, &e.Fault, &e.Err, &e.Note} {
+	for _, s := range []*string{(*string)(&e.What), &e.Name, &e.Kind, &e.Way, &e.Handle, &e.Fault, &e.Err, &e.Note} {
 		if *s == "" {
 			continue
 		}
@@ -262,7 +262,7 @@ func (r *run) record(e Event) {
 	}
 	r.history = append(r.history, e)
 	r.counts.add(&e)
-	if e.What == Released && e.Way == "handover" && e.Err == "" && e.Claim != "" && !r.ending {
+	if e.What == Released && e.Way == "handover" && e.Err == "" && e.Handle != "" && !r.ending {
 		r.offer(e)
 	}
 }

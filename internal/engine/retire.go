@@ -111,9 +111,10 @@ func (e *Engine) leave(ctx context.Context, d *departure) (known bool, err error
 func (e *Engine) leaveAgain(d *departure) {
 	ctx, cancel := context.WithDeadline(e.ctx, d.ends)
 	defer cancel()
-	d.ref.Used = 0
+	again := *d // who has released the claim may still look at d
+	again.ref.Used = 0
 	for pause := 20 * time.Millisecond; retry.Sleep(ctx, pause); pause = min(2*pause, d.ttl/4) {
-		e.leave(ctx, d)
+		e.leave(ctx, &again)
 	}
 }
 

@@ -88,13 +88,16 @@ func (c *Call[T]) replied() { c.failures, c.failure = 0, nil }
 // failed is called with the error of a request. It returns nil, after a pause, if
 // the request is to be sent again, else the call's error.
 func (c *Call[T]) failed(ctx context.Context, err error) error {
+	if c.once && !errors.Is(context.Cause(ctx), driver.ErrClosed) {
+		return c.Wrap(err)
+	}
 	if ctx.Err() != nil {
 		if c.failure == nil {
 			c.failure = fmt.Errorf("no reply yet (%w)", err)
 		}
 		return c.Err(ctx)
 	}
-	if c.once || driver.IsPermanent(err) {
+	if driver.IsPermanent(err) {
 		return c.Wrap(err)
 	}
 	c.failures++

@@ -118,6 +118,16 @@ func TestNoRetry(t *testing.T) {
 				t.Errorf("waited %v for a reply, want %v", d, timeout)
 			}
 		}
+		// The error is the engine's, whether that or the context was first.
+		_, c := begin(t, f.handle(0))
+		c.NoRetry()
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Inspect(short)
+		isError(t, err, context.DeadlineExceeded)
+		if _, ok := errors.AsType[interrupted](err); ok {
+			t.Errorf("error is %v", err)
+		}
 	})
 }
 

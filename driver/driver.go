@@ -25,8 +25,9 @@
 // of life, even when it is granted the lock in between; and its owner knows
 // its deadline without having seen the grant happen.
 //
-// A store that works with small steps of time can use package queue, inside
-// this module, which is these rules and nothing else.
+// docs/STORES.md tells how to write a store. One that can load, change and save a
+// small document in one step can use internal/queue, which is these rules and
+// nothing else.
 package driver
 
 import (

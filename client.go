@@ -175,20 +175,16 @@ func (c *Client) key(ctx context.Context, kind driver.Kind, name string, units, 
 }
 
 // lock re-enters the lock of that key, if ctx belongs to a lease of it, or
-// acquires it.
-func (c *Client) lock(ctx context.Context, key engine.Key, try bool) (*Lease, error) {
-	l := newLease()
+// acquires it, for l.
+func (c *Client) lock(ctx context.Context, key engine.Key, try bool, l *Lease) error {
 	again, err := c.core.Reenter(ctx, key, c.opts.Reentrant, &l.grant)
 	if err != nil && !try {
-		return nil, fmt.Errorf("lock %q: %w", key.Name, err)
+		return fmt.Errorf("lock %q: %w", key.Name, err)
 	}
 	if !again {
 		err = public(c.core.Acquire(ctx, key, c.terms, try, &l.grant))
 	}
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
+	return err
 }
 
 // acquire makes a lease of a lock that is not re-entered.

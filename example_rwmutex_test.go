@@ -42,7 +42,7 @@ func ExampleRWMutex() {
 }
 
 // Write, and go on reading what was written: nobody else writes in between.
-func ExampleLease_Downgrade() {
+func ExampleRWLease_Downgrade() {
 	store := memstore.New()
 	defer store.Close()
 	client := pawl.New(store, nil)
@@ -69,7 +69,7 @@ func ExampleLease_Downgrade() {
 
 // Read, and write if there is something to write. If others read, let go, and
 // come back as a writer: what was read may have changed by then.
-func ExampleLease_TryUpgrade() {
+func ExampleRWLease_TryUpgrade() {
 	store := memstore.New()
 	defer store.Close()
 	client := pawl.New(store, nil)

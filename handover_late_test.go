@@ -50,10 +50,10 @@ func (s *withheld) arrive() {
 // A request of TryUpgrade that was given up could arrive when the reader's lease had
 // been handed over: it was a writer's then, and nobody could adopt it.
 func TestHandOverWithUpgradeUnderWay(t *testing.T) {
-	for name, settle := range map[string]func(t *testing.T, l *pawl.Lease){
+	for name, settle := range map[string]func(t *testing.T, l *pawl.RWLease){
 		"in time": nil,
-		"late":    func(*testing.T, *pawl.Lease) { time.Sleep(pawl.DefaultTTL) },
-		"outgrown": func(t *testing.T, l *pawl.Lease) {
+		"late":    func(*testing.T, *pawl.RWLease) { time.Sleep(pawl.DefaultTTL) },
+		"outgrown": func(t *testing.T, l *pawl.RWLease) {
 			want(t, l.TryUpgrade(t.Context()), nil)
 			want(t, l.Downgrade(t.Context()), nil)
 		},

@@ -123,12 +123,14 @@ func TestAdoptErrors(t *testing.T) {
 		}
 		want(t, adopted.Err(), nil)
 
-		for _, of := range []interface {
-			Adopt(context.Context, string) (*pawl.Lease, error)
-		}{c.Mutex("{"), c.RWMutex("{"), c.Semaphore("{", 2), c.Semaphore("x", 0)} {
-			_, err := of.Adopt(t.Context(), handle)
+		for _, adopt := range []func(context.Context, string) (*pawl.Lease, error){
+			c.Mutex("{").Adopt, c.Semaphore("{", 2).Adopt, c.Semaphore("x", 0).Adopt,
+		} {
+			_, err := adopt(t.Context(), handle)
 			want(t, err, pawl.ErrInvalid)
 		}
+		_, err = c.RWMutex("{").Adopt(t.Context(), handle)
+		want(t, err, pawl.ErrInvalid)
 
 		// The client is closed in the middle of it.
 		closing := pawl.New(f, nil)

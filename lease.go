@@ -33,7 +33,7 @@ func (l *Lease) Names() []string { return l.grant.Names() }
 // Token of the grant: greater than that of every earlier grant of the name.
 // Send it along with each write to the protected resource, and let that refuse
 // a token smaller than one it has seen. Readers of one [RWMutex] who share a
-// claim have the same token; [Lease.TryUpgrade] draws a new one.
+// claim have the same token; [RWLease.TryUpgrade] draws a new one.
 //
 // Of several locks each has its own: see TokenOf. Token is 0 then, which no
 // resource that checks tokens takes.
@@ -73,23 +73,19 @@ func formatHandle(g *engine.Grant, h engine.Handle) string {
 	return text
 }
 
-// adopt takes over the claim that a handle names, without its mark.
-func (c *Client) adopt(ctx context.Context, key engine.Key, handle string) (*Lease, error) {
+// adopt takes over the claim that a handle names, without its mark, for l.
+func (c *Client) adopt(ctx context.Context, key engine.Key, handle string, l *Lease) error {
 	id, token, _ := strings.Cut(handle, ".")
 	h := engine.Handle{ID: id, Units: key.Units}
 	var err error
 	if h.Token, err = strconv.ParseInt(token, 10, 64); err != nil || driver.CheckID(id) != nil {
-		return nil, notAdoptable(key.Name, handle)
+		return notAdoptable(key.Name, handle)
 	}
-	l := newLease()
 	err = c.core.Adopt(ctx, key, c.terms, h, &l.grant)
 	if held, ok := err.(*engine.HeldError); ok {
-		return nil, fmt.Errorf("adopt %q: it was adopted already, or changed since it was handed over: %w", key.Name, public(held))
+		return fmt.Errorf("adopt %q: it was adopted already, or changed since it was handed over: %w", key.Name, public(held))
 	}
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
+	return err
 }
 
 func notAdoptable(name, handle string) error {
@@ -175,50 +171,6 @@ func (l *Lease) HandOver(ctx context.Context) (handle string, err error) {
 		return "", err
 	}
 	return formatHandle(&l.grant, h), nil
-}
-
-// Downgrade makes a writer's lease of an [RWMutex] a reader's, without a gap:
-// no other writer holds in between, and readers who wait are let in at once.
-// The token stays. A reader's lease is left as it is.
-//
-// ErrInvalid: the lease is none of an RWMutex, was re-entered (the other leases
-// count on being alone), or has been given to another process ([Lease.Handle],
-// [RWMutex.Adopt]). ErrLost, ErrReleased, ErrClosed: the lease is over. Any
-// other error: the engine has not replied within ten seconds, a TTL, or ctx.
-// The lease is a reader's all the same; other readers may have to wait until
-// the engine has heard of it, which is seen to in the background.
-func (l *Lease) Downgrade(ctx context.Context) error {
-	if err := l.grant.Downgrade(ctx); err != nil {
-		return fmt.Errorf("downgrade %q: %w", l.Name(), err)
-	}
-	return nil
-}
-
-// TryUpgrade makes a reader's lease of an [RWMutex] a writer's, if it is the
-// only one that holds the lock, in all processes; writers who wait are passed.
-// It gets a new token, which [Lease.Token] returns from then on. A writer's
-// lease is left as it is.
-//
-// It does not wait for other readers: two who did would wait for each other. If
-// there are others, the error is a *[HeldError], which matches ErrHeld and says
-// who; release the lease then, call [RWMutex.Lock], and look again at what was
-// read. Whatever the error, the lease is the reader's that it was, unless it is
-// over.
-//
-// Other errors: ErrInvalid: the lease is none of an RWMutex, or has been given
-// to another process. ErrLost, ErrReleased, ErrClosed: the lease is over. Any
-// other: the engine has not replied within ten seconds, a TTL, or ctx. It may
-// take the lease for a writer's then, and keep other readers waiting, until it
-// has heard that it is not, which is seen to in the background.
-func (l *Lease) TryUpgrade(ctx context.Context) error {
-	err := l.grant.TryUpgrade(ctx)
-	if held, ok := err.(*engine.HeldError); ok {
-		return public(held)
-	}
-	if err != nil {
-		return fmt.Errorf("upgrade %q: %w", l.Name(), err)
-	}
-	return nil
 }
 
 // Unlock releases the lease and reports whether it held to this moment: nil,

@@ -66,7 +66,11 @@ func (m *Mutex) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.client.adopt(ctx, key, handle)
+	l := newLease()
+	if err := m.client.adopt(ctx, key, handle, l); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 func (m *Mutex) lock(ctx context.Context, try bool) (*Lease, error) {
@@ -74,5 +78,9 @@ func (m *Mutex) lock(ctx context.Context, try bool) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.client.lock(ctx, key, try)
+	l := newLease()
+	if err := m.client.lock(ctx, key, try, l); err != nil {
+		return nil, err
+	}
+	return l, nil
 }

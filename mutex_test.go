@@ -39,7 +39,7 @@ func lock(t *testing.T, m *pawl.Mutex) *pawl.Lease {
 	return l
 }
 
-func unlock(t *testing.T, l *pawl.Lease) {
+func unlock(t *testing.T, l interface{ Unlock(context.Context) error }) {
 	t.Helper()
 	if err := l.Unlock(t.Context()); err != nil {
 		t.Error(err)

@@ -21,7 +21,13 @@ func TestPassedOnWithTimeLeft(t *testing.T) {
 		free bool // the first one unlocks
 	}{
 		{"Mutex", func(c *pawl.Client) (*pawl.Lease, error) { return c.Mutex("x").Lock(context.Background()) }, true},
-		{"readers", func(c *pawl.Client) (*pawl.Lease, error) { return c.RWMutex("x").RLock(context.Background()) }, false},
+		{"readers", func(c *pawl.Client) (*pawl.Lease, error) {
+			l, err := c.RWMutex("x").RLock(context.Background())
+			if err != nil {
+				return nil, err
+			}
+			return &l.Lease, nil
+		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -30,12 +30,12 @@ func TestDowngrade(t *testing.T) {
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		w := wlock(t, a.RWMutex("x"))
 		token := w.Token()
-		writers := make(chan *pawl.Lease, 2)
+		writers := make(chan *pawl.RWLease, 2)
 		for range 2 { // who would get the lock next, without asking the store
 			go func() { writers <- wlock(t, a.RWMutex("x")) }()
 			synctest.Wait()
 		}
-		readers := make(chan *pawl.Lease, 2)
+		readers := make(chan *pawl.RWLease, 2)
 		for _, c := range []*pawl.Client{a, b} {
 			go func() { readers <- rlock(t, c.RWMutex("x")) }()
 		}
@@ -116,7 +116,7 @@ func TestTryUpgrade(t *testing.T) {
 			_, err := c.RWMutex("x").TryRLock(t.Context())
 			held(err, "a")
 		}
-		readers := make(chan *pawl.Lease, 2)
+		readers := make(chan *pawl.RWLease, 2)
 		for _, c := range []*pawl.Client{a, b} {
 			go func() { readers <- rlock(t, c.RWMutex("x")) }()
 		}
@@ -149,7 +149,7 @@ func TestUpgradePassesWriters(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		l := rlock(t, a.RWMutex("x"))
-		writers := make(chan *pawl.Lease, 2)
+		writers := make(chan *pawl.RWLease, 2)
 		for _, c := range []*pawl.Client{a, b} {
 			go func() { writers <- wlock(t, c.RWMutex("x")) }()
 		}
@@ -175,18 +175,11 @@ func TestResizeNotAllowed(t *testing.T) {
 		store := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, store, &pawl.Options{Reentrant: true})
 		resized := store.Count("resize")
-		mutex := lock(t, c.Mutex("m"))
-		permit, err := c.Semaphore("s", 1<<30).Acquire(t.Context(), 1<<30)
-		if err != nil {
-			t.Fatal(err)
-		}
 		shown := wlock(t, c.RWMutex("shown"))
 		shown.Handle()
-		for _, l := range []*pawl.Lease{mutex, permit, shown} {
-			want(t, l.Downgrade(t.Context()), pawl.ErrInvalid)
-			want(t, l.TryUpgrade(t.Context()), pawl.ErrInvalid)
-			unlock(t, l)
-		}
+		want(t, shown.Downgrade(t.Context()), pawl.ErrInvalid)
+		want(t, shown.TryUpgrade(t.Context()), pawl.ErrInvalid)
+		unlock(t, shown)
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		w := wlock(t, c.RWMutex("x"))
@@ -234,7 +227,7 @@ func TestResizeUnsupported(t *testing.T) {
 		})
 		w := wlock(t, c.RWMutex("x"))
 		want(t, w.Downgrade(t.Context()), pawl.ErrUnsupported)
-		next := make(chan *pawl.Lease)
+		next := make(chan *pawl.RWLease)
 		go func() { next <- wlock(t, c.RWMutex("x")) }()
 		synctest.Wait()
 		time.Sleep(time.Millisecond) // tokens keep to the clock
@@ -324,7 +317,7 @@ func TestUpgradeUnanswered(t *testing.T) {
 		if err := l.TryUpgrade(t.Context()); err == nil || errors.Is(err, pawl.ErrHeld) {
 			t.Errorf("again, before it is settled: %v", err)
 		}
-		readers := make(chan *pawl.Lease, 2)
+		readers := make(chan *pawl.RWLease, 2)
 		for _, c := range []*pawl.Client{a, b} {
 			go func() { readers <- rlock(t, c.RWMutex("x")) }()
 		}
@@ -355,7 +348,7 @@ func TestDowngradeUnanswered(t *testing.T) {
 		f := &faultstore.Store{Store: store}
 		a, b := newClient(t, f, nil), newClient(t, store, nil)
 		w := wlock(t, a.RWMutex("x"))
-		writer := make(chan *pawl.Lease, 1)
+		writer := make(chan *pawl.RWLease, 1)
 		go func() { writer <- wlock(t, a.RWMutex("x")) }()
 		synctest.Wait()
 		f.Set(func() {
@@ -393,9 +386,9 @@ func TestResizeOfALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mute{memstore.New()}
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
-		for what, resize := range map[string]func(*pawl.Lease) error{
-			"upgrade":   func(l *pawl.Lease) error { return l.TryUpgrade(t.Context()) },
-			"downgrade": func(l *pawl.Lease) error { return l.Downgrade(t.Context()) },
+		for what, resize := range map[string]func(*pawl.RWLease) error{
+			"upgrade":   func(l *pawl.RWLease) error { return l.TryUpgrade(t.Context()) },
+			"downgrade": func(l *pawl.RWLease) error { return l.Downgrade(t.Context()) },
 		} {
 			l := rlock(t, a.RWMutex("x"))
 			if what == "downgrade" {
@@ -433,7 +426,7 @@ func TestWhileUpgrading(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- l.TryUpgrade(t.Context()) }()
 		synctest.Wait()
-		reader := make(chan *pawl.Lease, 1)
+		reader := make(chan *pawl.RWLease, 1)
 		go func() { reader <- rlock(t, a.RWMutex("x")) }()
 		synctest.Wait()
 		if len(reader) > 0 {
@@ -459,7 +452,7 @@ func TestWhileUpgrading(t *testing.T) {
 		go func() { reader <- rlock(t, a.RWMutex("x")) }()
 		want(t, <-done, pawl.ErrHeld)
 		synctest.Wait()
-		for _, l := range []*pawl.Lease{other, l, <-reader} {
+		for _, l := range []*pawl.RWLease{other, l, <-reader} {
 			unlock(t, l)
 		}
 

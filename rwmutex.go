@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/pawl-go/pawl/driver"
@@ -30,7 +31,7 @@ import (
 // are ErrDeadlock, or re-enter if [Options].Reentrant says so: RLock under a
 // reader's or a writer's lease, Lock under a writer's. Such leases are all one
 // with the first, have what it has, and the lock is released with the last of
-// them. Lock under a reader's lease is ErrDeadlock always: [Lease.TryUpgrade]
+// them. Lock under a reader's lease is ErrDeadlock always: [RWLease.TryUpgrade]
 // may do.
 type RWMutex struct {
 	client *Client
@@ -49,20 +50,20 @@ func (m *RWMutex) Name() string { return m.name }
 
 // Lock waits until the caller holds the lock alone, or ctx ends. Errors are
 // those of [Mutex.Lock].
-func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.lock(ctx, readers, false) }
+func (m *RWMutex) Lock(ctx context.Context) (*RWLease, error) { return m.lock(ctx, readers, false) }
 
 // TryLock takes the lock to write, if it is free, as [Mutex.TryLock] does.
-func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.lock(ctx, readers, true) }
+func (m *RWMutex) TryLock(ctx context.Context) (*RWLease, error) { return m.lock(ctx, readers, true) }
 
 // RLock waits until the caller holds the lock beside other readers, or ctx ends.
 // Errors are those of [Mutex.Lock].
-func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) { return m.lock(ctx, 1, false) }
+func (m *RWMutex) RLock(ctx context.Context) (*RWLease, error) { return m.lock(ctx, 1, false) }
 
 // TryRLock takes the lock to read, if no writer holds it or waits for it. If
 // not, the error is a *[HeldError], which matches ErrHeld and names a holder; if
 // a writer only waits, that is a reader. An engine that cannot be reached is
 // another error, after ten seconds at the most.
-func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) { return m.lock(ctx, 1, true) }
+func (m *RWMutex) TryRLock(ctx context.Context) (*RWLease, error) { return m.lock(ctx, 1, true) }
 
 // Do runs f while it holds the lock to write, as [Mutex.Do] does.
 func (m *RWMutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
@@ -84,7 +85,7 @@ func (m *RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) er
 
 // Adopt takes over a lease, of a reader or a writer as it was there, as
 // [Mutex.Adopt] does.
-func (m *RWMutex) Adopt(ctx context.Context, handle string) (*Lease, error) {
+func (m *RWMutex) Adopt(ctx context.Context, handle string) (*RWLease, error) {
 	units := int64(readers)
 	handle, reads := strings.CutSuffix(handle, readerMark)
 	if reads {
@@ -94,10 +95,14 @@ func (m *RWMutex) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.client.adopt(ctx, key, handle)
+	l := newRWLease()
+	if err := m.client.adopt(ctx, key, handle, &l.Lease); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
-func (m *RWMutex) lock(ctx context.Context, units int64, try bool) (*Lease, error) {
+func (m *RWMutex) lock(ctx context.Context, units int64, try bool) (*RWLease, error) {
 	key, err := m.key(ctx, units)
 	if err != nil {
 		return nil, err
@@ -105,9 +110,68 @@ func (m *RWMutex) lock(ctx context.Context, units int64, try bool) (*Lease, erro
 	if key.NoRenewal && units < readers {
 		key = key.Alone() // each lease lasts for a TTL of its own
 	}
-	return m.client.lock(ctx, key, try)
+	l := newRWLease()
+	if err := m.client.lock(ctx, key, try, &l.Lease); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 func (m *RWMutex) key(ctx context.Context, units int64) (engine.Key, error) {
 	return m.client.key(ctx, driver.KindRW, m.name, units, readers)
+}
+
+// RWLease is a lease of an [RWMutex], a reader's or a writer's. Where a *Lease is
+// asked for, that is its field Lease, by address; [LeaseFrom] returns it.
+type RWLease struct {
+	Lease
+}
+
+func newRWLease() *RWLease {
+	l := &RWLease{}
+	l.grant.User = &l.Lease
+	return l
+}
+
+// Downgrade makes a writer's lease a reader's, without a gap: no other writer
+// holds in between, and readers who wait are let in at once. The token stays. A
+// reader's lease is left as it is.
+//
+// ErrInvalid: the lease was re-entered (the other leases count on being alone), or
+// its [Lease.Handle] was given to another process. ErrLost, ErrReleased, ErrClosed:
+// the lease is over. Any other error: the engine has not replied within ten
+// seconds, a TTL, or ctx. The lease is a reader's all the same; other readers may
+// have to wait until the engine has heard of it, which is seen to in the
+// background.
+func (l *RWLease) Downgrade(ctx context.Context) error {
+	if err := l.grant.Downgrade(ctx); err != nil {
+		return fmt.Errorf("downgrade %q: %w", l.Name(), err)
+	}
+	return nil
+}
+
+// TryUpgrade makes a reader's lease a writer's, if it is the only one that holds
+// the lock, in all processes; writers who wait are passed. It gets a new token,
+// which [Lease.Token] returns from then on. A writer's lease is left as it is.
+//
+// It does not wait for other readers: two who did would wait for each other. If
+// there are others, the error is a *[HeldError], which matches ErrHeld and says
+// who; release the lease then, call [RWMutex.Lock], and look again at what was
+// read. Whatever the error, the lease is the reader's that it was, unless it is
+// over.
+//
+// Other errors: ErrInvalid: its [Lease.Handle] was given to another process.
+// ErrLost, ErrReleased, ErrClosed: the lease is over. Any other: the engine has not
+// replied within ten seconds, a TTL, or ctx. It may take the lease for a writer's
+// then, and keep other readers waiting, until it has heard that it is not, which is
+// seen to in the background.
+func (l *RWLease) TryUpgrade(ctx context.Context) error {
+	err := l.grant.TryUpgrade(ctx)
+	if held, ok := err.(*engine.HeldError); ok {
+		return public(held)
+	}
+	if err != nil {
+		return fmt.Errorf("upgrade %q: %w", l.Name(), err)
+	}
+	return nil
 }

@@ -20,8 +20,8 @@ import (
 type rwWitness struct {
 	t       *testing.T
 	mu      sync.Mutex
-	writer  *pawl.Lease
-	readers map[*pawl.Lease]bool
+	writer  *pawl.RWLease
+	readers map[*pawl.RWLease]bool
 	wrote   int64 // the highest token of a writer
 	token   int64 // the highest of all
 	reads   int
@@ -29,13 +29,13 @@ type rwWitness struct {
 	changes int
 }
 
-func (w *rwWitness) alone(l *pawl.Lease) {
+func (w *rwWitness) alone(l *pawl.RWLease) {
 	if w.writer != nil && w.writer != l && w.writer.Err() == nil {
 		w.t.Errorf("token %d is held beside the writer's %d", l.Token(), w.writer.Token())
 	}
 }
 
-func (w *rwWitness) read(l *pawl.Lease) {
+func (w *rwWitness) read(l *pawl.RWLease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if l.Err() != nil {
@@ -50,7 +50,7 @@ func (w *rwWitness) read(l *pawl.Lease) {
 	w.reads++
 }
 
-func (w *rwWitness) holds(l *pawl.Lease) {
+func (w *rwWitness) holds(l *pawl.RWLease) {
 	if l.Err() != nil {
 		return
 	}
@@ -68,13 +68,13 @@ func (w *rwWitness) holds(l *pawl.Lease) {
 	w.writes++
 }
 
-func (w *rwWitness) write(l *pawl.Lease) {
+func (w *rwWitness) write(l *pawl.RWLease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holds(l)
 }
 
-func (w *rwWitness) upgrade(ctx context.Context, l *pawl.Lease) {
+func (w *rwWitness) upgrade(ctx context.Context, l *pawl.RWLease) {
 	before := l.Token()
 	err := l.TryUpgrade(ctx)
 	w.mu.Lock()
@@ -87,7 +87,7 @@ func (w *rwWitness) upgrade(ctx context.Context, l *pawl.Lease) {
 
 // downgrade makes l a reader's for the witness first: others may hold before
 // the reply is here.
-func (w *rwWitness) downgrade(ctx context.Context, l *pawl.Lease) {
+func (w *rwWitness) downgrade(ctx context.Context, l *pawl.RWLease) {
 	w.mu.Lock()
 	if w.writer == l {
 		w.writer = nil
@@ -98,7 +98,7 @@ func (w *rwWitness) downgrade(ctx context.Context, l *pawl.Lease) {
 	l.Downgrade(ctx) // whatever it returns, it is a reader's then
 }
 
-func (w *rwWitness) released(l *pawl.Lease) {
+func (w *rwWitness) released(l *pawl.RWLease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.readers, l)
@@ -126,7 +126,7 @@ func simulateRW(t *testing.T, seed uint64) {
 		span    = time.Hour
 	)
 	store := memstore.New()
-	w := &rwWitness{t: t, readers: make(map[*pawl.Lease]bool)}
+	w := &rwWitness{t: t, readers: make(map[*pawl.RWLease]bool)}
 	nets := make([]*faultstore.Store, clients)
 	var all []*pawl.Client
 	ctx, stop := context.WithTimeout(t.Context(), span)
@@ -165,7 +165,7 @@ func useRW(ctx context.Context, w *rwWitness, m *pawl.RWMutex, r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.Int64N(int64(2*time.Minute))))
 	defer cancel()
 	writes := r.IntN(5) == 0
-	lock := [][]func(context.Context) (*pawl.Lease, error){{m.RLock, m.TryRLock}, {m.Lock, m.TryLock}}[map[bool]int{true: 1}[writes]][r.IntN(4)/3]
+	lock := [][]func(context.Context) (*pawl.RWLease, error){{m.RLock, m.TryRLock}, {m.Lock, m.TryLock}}[map[bool]int{true: 1}[writes]][r.IntN(4)/3]
 	lease, err := lock(ctx)
 	if err != nil {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/memstore"
 )
 
-func rlock(t *testing.T, m *pawl.RWMutex) *pawl.Lease {
+func rlock(t *testing.T, m *pawl.RWMutex) *pawl.RWLease {
 	t.Helper()
 	l, err := m.RLock(t.Context())
 	if err != nil {
@@ -23,7 +23,7 @@ func rlock(t *testing.T, m *pawl.RWMutex) *pawl.Lease {
 	return l
 }
 
-func wlock(t *testing.T, m *pawl.RWMutex) *pawl.Lease {
+func wlock(t *testing.T, m *pawl.RWMutex) *pawl.RWLease {
 	t.Helper()
 	l, err := m.Lock(t.Context())
 	if err != nil {
@@ -105,10 +105,10 @@ func TestReadersQueueBehindAWriter(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		first := rlock(t, a.RWMutex("x"))
-		writer := make(chan *pawl.Lease, 1)
+		writer := make(chan *pawl.RWLease, 1)
 		go func() { writer <- wlock(t, b.RWMutex("x")) }()
 		synctest.Wait()
-		readers := make(chan *pawl.Lease, 3)
+		readers := make(chan *pawl.RWLease, 3)
 		for range cap(readers) {
 			go func() { readers <- rlock(t, a.RWMutex("x")) }()
 			synctest.Wait()
@@ -123,7 +123,7 @@ func TestReadersQueueBehindAWriter(t *testing.T) {
 			t.Errorf("TryRLock names %+v", held)
 		}
 		overtaking := a.With(pawl.Options{Overtake: true}).RWMutex("x")
-		eager := []*pawl.Lease{rlock(t, overtaking), rlock(t, overtaking)}
+		eager := []*pawl.RWLease{rlock(t, overtaking), rlock(t, overtaking)}
 		if n := claims(t, store, "x"); n != 4 {
 			t.Errorf("%d claims with those that overtake", n)
 		}
@@ -145,7 +145,7 @@ func TestTryRW(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, &pawl.Options{Label: "the first"}), newClient(t, store, nil)
-		busy := func(what string, try func(context.Context) (*pawl.Lease, error)) {
+		busy := func(what string, try func(context.Context) (*pawl.RWLease, error)) {
 			t.Helper()
 			_, err := try(t.Context())
 			var held *pawl.HeldError
@@ -184,14 +184,14 @@ func TestRWReentering(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, nil)
 		re := c.With(pawl.Options{Reentrant: true})
-		fails := func(what string, lock func(context.Context) (*pawl.Lease, error), ctx context.Context) {
+		fails := func(what string, lock func(context.Context) (*pawl.RWLease, error), ctx context.Context) {
 			t.Helper()
 			_, err := lock(ctx)
 			if !errors.Is(err, pawl.ErrDeadlock) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		again := func(what string, lock func(context.Context) (*pawl.Lease, error), outer *pawl.Lease) {
+		again := func(what string, lock func(context.Context) (*pawl.RWLease, error), outer *pawl.RWLease) {
 			t.Helper()
 			l, err := lock(outer.Context(t.Context()))
 			if err != nil {
@@ -212,7 +212,7 @@ func TestRWReentering(t *testing.T) {
 		want(t, err, pawl.ErrHeld)
 		again("TryRLock in RLock", c.RWMutex("x").TryRLock, r)
 		// A writer waits meanwhile: the reader does not wait for it.
-		writer := make(chan *pawl.Lease, 1)
+		writer := make(chan *pawl.RWLease, 1)
 		go func() { writer <- wlock(t, newClient(t, store, nil).RWMutex("x")) }()
 		synctest.Wait()
 		again("RLock in RLock, re-entrant", re.RWMutex("x").RLock, r)
@@ -323,4 +323,15 @@ func TestDowngradeOfAReader(t *testing.T) {
 		t.Error("something was changed")
 	}
 	unlock(t, l)
+}
+
+// What runs under the lock finds the lease that Lock returned.
+func TestRWLeaseFrom(t *testing.T) {
+	m := newClient(t, memstore.New(), nil).RWMutex("x")
+	for _, l := range []*pawl.RWLease{rlock(t, m), rlock(t, m)} {
+		if got := pawl.LeaseFrom(l.Context(t.Context())); got != &l.Lease {
+			t.Errorf("%p, want %p", got, &l.Lease)
+		}
+		unlock(t, l)
+	}
 }

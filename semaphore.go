@@ -106,7 +106,11 @@ func (s *Semaphore) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.client.adopt(ctx, key, id)
+	l := newLease()
+	if err := s.client.adopt(ctx, key, id, l); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // SetLimit changes the number of permits for all, whether or not anybody uses

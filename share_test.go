@@ -19,7 +19,7 @@ func TestReadersShareAClaim(t *testing.T) {
 	store := &faultstore.Store{Store: memstore.New()}
 	entered := store.Count("enter")
 	m := newClient(t, store, nil).RWMutex("x")
-	leases := make([]*pawl.Lease, n)
+	leases := make([]*pawl.RWLease, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
@@ -152,7 +152,7 @@ func TestReadersGoOnWhenTheWriterGivesUp(t *testing.T) {
 			gone <- err
 		}()
 		synctest.Wait()
-		second := make(chan *pawl.Lease, 1)
+		second := make(chan *pawl.RWLease, 1)
 		go func() { second <- rlock(t, a.RWMutex("x")) }()
 		synctest.Wait()
 		giveUp()
@@ -167,7 +167,7 @@ func TestReadersGoOnWhenTheWriterGivesUp(t *testing.T) {
 			t.Errorf("%d claims, %d new ones", n, entered.Load())
 		}
 		time.Sleep(time.Hour)
-		for _, l := range []*pawl.Lease{first, third, l} {
+		for _, l := range []*pawl.RWLease{first, third, l} {
 			unlock(t, l)
 		}
 		if n := claims(t, store, "x"); n != 0 {
@@ -205,7 +205,7 @@ func TestSharedClaimIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
-		leases := []*pawl.Lease{rlock(t, a.RWMutex("x")), rlock(t, a.RWMutex("x")), rlock(t, a.RWMutex("x"))}
+		leases := []*pawl.RWLease{rlock(t, a.RWMutex("x")), rlock(t, a.RWMutex("x")), rlock(t, a.RWMutex("x"))}
 		if _, err := b.ForceRelease(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +229,7 @@ func TestSharedClaimIsLost(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		time.Sleep(pawl.DefaultTTL)
-		got := make(chan *pawl.Lease, 1)
+		got := make(chan *pawl.RWLease, 1)
 		go func() {
 			l, _ := c.RWMutex("x").RLock(ctx)
 			got <- l
@@ -250,7 +250,7 @@ func TestCloseWithReaders(t *testing.T) {
 		store := memstore.New()
 		a, b := pawl.New(store, nil), newClient(t, store, nil)
 		m := a.RWMutex("x")
-		leases := []*pawl.Lease{rlock(t, m), rlock(t, m)}
+		leases := []*pawl.RWLease{rlock(t, m), rlock(t, m)}
 		leases[0].Handle()
 		leases = append(leases, rlock(t, m), rlock(t, m)) // beside it
 		if n := claims(t, store, "x"); n != 2 {
@@ -368,7 +368,7 @@ func TestWriterBeforeTheReadersReply(t *testing.T) {
 				return nil
 			}
 		})
-		readers, writer := make(chan *pawl.Lease, 2), make(chan *pawl.Lease, 1)
+		readers, writer := make(chan *pawl.RWLease, 2), make(chan *pawl.RWLease, 1)
 		go func() { readers <- rlock(t, c.RWMutex("x")) }()
 		synctest.Wait()
 		go func() { writer <- wlock(t, c.RWMutex("x")) }()
@@ -395,7 +395,7 @@ func TestNoRoomBesideTheNextClaim(t *testing.T) {
 		if err := l.TryUpgrade(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		reader := make(chan *pawl.Lease, 1)
+		reader := make(chan *pawl.RWLease, 1)
 		go func() { reader <- rlock(t, c.RWMutex("x")) }()
 		synctest.Wait()
 		if _, err := store.Break(t.Context(), "x"); err != nil {

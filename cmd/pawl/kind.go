@@ -51,7 +51,7 @@ func (k *kind) least() int64 {
 // lock waits for the lease of a run, or does not wait.
 func (o *runOptions) lock(ctx context.Context, c *pawl.Client) (held, error) {
 	var (
-		lease *pawl.Lease
+		lease held
 		err   error
 	)
 	switch rw, sem := c.RWMutex(o.name), c.Semaphore(o.name, o.kind.limit); {
@@ -73,7 +73,7 @@ func (o *runOptions) lock(ctx context.Context, c *pawl.Client) (held, error) {
 		lease, err = c.Mutex(o.name).Lock(ctx)
 	}
 	if err != nil {
-		return nil, err // a nil *pawl.Lease would not be nil as held
+		return nil, err // and not a nil lease, which is not nil as held
 	}
 	return lease, nil
 }

@@ -59,7 +59,7 @@ func testElection(g *group) {
 
 	// The leader's process is gone.
 	var second *pawl.Leadership
-	next := g.wait(b, g.name, 1, func(ctx context.Context) (*pawl.Lease, error) {
+	next := wait(g, b, g.name, 1, func(ctx context.Context) (*pawl.Lease, error) {
 		l, err := b.Election(g.name).Campaign(ctx, []byte("three"))
 		second = l
 		if err != nil {

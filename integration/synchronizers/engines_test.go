@@ -192,8 +192,20 @@ func (g *group) lease(l *pawl.Lease, err error) *pawl.Lease {
 	return l
 }
 
+// rwLease is lease of a reader or a writer.
+func (g *group) rwLease(l *pawl.RWLease, err error) *pawl.RWLease {
+	g.Helper()
+	g.must(err)
+	return l
+}
+
+// unlocker is a lease, of whatever kind.
+type unlocker interface {
+	Unlock(ctx context.Context) error
+}
+
 // unlock releases leases that are held.
-func (g *group) unlock(leases ...*pawl.Lease) {
+func (g *group) unlock(leases ...unlocker) {
 	g.Helper()
 	for _, l := range leases {
 		g.must(l.Unlock(g.ctx))
@@ -201,30 +213,31 @@ func (g *group) unlock(leases ...*pawl.Lease) {
 }
 
 // later is what a call returns that waits.
-type later struct {
-	lease *pawl.Lease
+type later[L unlocker] struct {
+	lease L
 	err   error
 	at    time.Time
 }
 
 // wait starts a call that waits, and returns when that many claims wait for
 // name.
-func (g *group) wait(c *pawl.Client, name string, waiting int, call func(context.Context) (*pawl.Lease, error)) <-chan later {
+func wait[L unlocker](g *group, c *pawl.Client, name string, waiting int, call func(context.Context) (L, error)) <-chan later[L] {
 	g.Helper()
-	ch := make(chan later, 1)
+	ch := make(chan later[L], 1)
 	go func() {
 		lease, err := call(g.ctx)
-		ch <- later{lease, err, time.Now()}
+		ch <- later[L]{lease, err, time.Now()}
 	}()
 	g.eventually(func() bool { _, w := g.count(c, name); return w == waiting }, "%d do not wait for %q", waiting, name)
 	return ch
 }
 
 // granted is what the call got.
-func (g *group) granted(ch <-chan later) *pawl.Lease {
+func granted[L unlocker](g *group, ch <-chan later[L]) L {
 	g.Helper()
 	l := <-ch
-	return g.lease(l.lease, l.err)
+	g.must(l.err)
+	return l.lease
 }
 
 // count returns how many claims hold a name and wait for it.

@@ -15,19 +15,19 @@ import (
 
 func testRWMutex(g *group) {
 	a, b, c := g.client(pawl.Options{}), g.client(pawl.Options{}), g.client(pawl.Options{})
-	ra := g.lease(a.RWMutex(g.name).RLock(g.ctx))
-	rb := g.lease(b.RWMutex(g.name).TryRLock(g.ctx))
+	ra := g.rwLease(a.RWMutex(g.name).RLock(g.ctx))
+	rb := g.rwLease(b.RWMutex(g.name).TryRLock(g.ctx))
 	_, err := c.RWMutex(g.name).TryLock(g.ctx)
 	g.want(err, pawl.ErrHeld)
 	_, err = c.Mutex(g.name).TryLock(g.ctx)
 	g.want(err, pawl.ErrMismatch)
 
-	writer := g.wait(c, g.name, 1, c.RWMutex(g.name).Lock)
+	writer := wait(g, c, g.name, 1, c.RWMutex(g.name).Lock)
 	_, err = a.With(pawl.Options{Label: "another claim"}).RWMutex(g.name).TryRLock(g.ctx)
 	g.want(err, pawl.ErrHeld) // a writer that waits stops later readers
-	late := g.wait(b, g.name, 2, b.With(pawl.Options{Label: "late"}).RWMutex(g.name).RLock)
+	late := wait(g, b, g.name, 2, b.With(pawl.Options{Label: "late"}).RWMutex(g.name).RLock)
 	passes := a.With(pawl.Options{Overtake: true})
-	g.unlock(g.lease(passes.RWMutex(g.name).TryRLock(g.ctx)))
+	g.unlock(g.rwLease(passes.RWMutex(g.name).TryRLock(g.ctx)))
 	g.unlock(ra)
 	select {
 	case <-writer:
@@ -35,7 +35,7 @@ func testRWMutex(g *group) {
 	case <-time.After(moment):
 	}
 	g.unlock(rb)
-	w := g.granted(writer)
+	w := granted(g, writer)
 	if w.Token() <= max(ra.Token(), rb.Token()) {
 		g.Errorf("the writer's token %d, after %d and %d", w.Token(), ra.Token(), rb.Token())
 	}
@@ -47,7 +47,7 @@ func testRWMutex(g *group) {
 
 	token := w.Token()
 	g.must(w.Downgrade(g.ctx))
-	r := g.granted(late)
+	r := granted(g, late)
 	if r.Token() <= token || w.Token() != token {
 		g.Errorf("a reader's token %d after the writer's %d, which is %d now", r.Token(), token, w.Token())
 	}
@@ -158,7 +158,7 @@ func testSemaphore(g *group) {
 	_, err = sem(c).Acquire(g.ctx, 4)
 	g.want(err, pawl.ErrInvalid)
 
-	all := g.wait(c, g.name, 1, func(ctx context.Context) (*pawl.Lease, error) { return sem(c).Acquire(ctx, 3) })
+	all := wait(g, c, g.name, 1, func(ctx context.Context) (*pawl.Lease, error) { return sem(c).Acquire(ctx, 3) })
 	g.unlock(one)
 	_, err = sem(b).TryAcquire(g.ctx, 1)
 	g.want(err, pawl.ErrHeld) // it is free, but the big one stands in front
@@ -170,7 +170,7 @@ func testSemaphore(g *group) {
 	case <-time.After(moment):
 	}
 	g.unlock(passed)
-	g.unlock(g.granted(all))
+	g.unlock(granted(g, all))
 	g.free(a, g.name)
 }
 
@@ -178,9 +178,9 @@ func testSetLimit(g *group) {
 	a, b := g.client(pawl.Options{}), g.client(pawl.Options{})
 	sem := func(c *pawl.Client) *pawl.Semaphore { return c.Semaphore(g.name, 2) }
 	first := g.lease(sem(a).Acquire(g.ctx, 2))
-	second := g.wait(b, g.name, 1, func(ctx context.Context) (*pawl.Lease, error) { return sem(b).Acquire(ctx, 1) })
+	second := wait(g, b, g.name, 1, func(ctx context.Context) (*pawl.Lease, error) { return sem(b).Acquire(ctx, 1) })
 	g.must(sem(b).SetLimit(g.ctx, 3))
-	one := g.granted(second)
+	one := granted(g, second)
 	g.must(sem(b).SetLimit(g.ctx, 1)) // nobody loses permits
 	if first.Err() != nil || one.Err() != nil {
 		g.Fatalf("a smaller limit: %v, %v", first.Err(), one.Err())
@@ -201,7 +201,7 @@ func testSemaphoreCrash(g *group) {
 	b := g.client(pawl.Options{})
 	lost := g.lease(a.Semaphore(g.name, 3).Acquire(g.ctx, 2))
 	stays := g.lease(b.Semaphore(g.name, 3).Acquire(g.ctx, 1))
-	next := g.wait(b, g.name, 1, func(ctx context.Context) (*pawl.Lease, error) { return b.Semaphore(g.name, 3).Acquire(ctx, 2) })
+	next := wait(g, b, g.name, 1, func(ctx context.Context) (*pawl.Lease, error) { return b.Semaphore(g.name, 3).Acquire(ctx, 2) })
 	crash()
 	g.closes(lost.Lost(), "the one that crashed is told")
 	told := time.Now()
@@ -282,10 +282,10 @@ func testYield(g *group) {
 		g.Error("requested by nobody")
 	case <-time.After(moment):
 	}
-	next := g.wait(b, g.name, 1, b.Mutex(g.name).Lock)
+	next := wait(g, b, g.name, 1, b.Mutex(g.name).Lock)
 	g.closes(l.YieldRequested(), "another one waits")
 	g.unlock(l)
-	l = g.granted(next)
+	l = granted(g, next)
 	if err := a.RequestYield(g.ctx, g.name); err != nil {
 		g.want(err, pawl.ErrUnsupported)
 		g.Logf("request yield: %v", err)
@@ -313,7 +313,7 @@ func testForceRelease(g *group) {
 			events <- e
 		}
 	}})
-	ra, rb := g.lease(a.RWMutex(g.name).RLock(g.ctx)), g.lease(b.RWMutex(g.name).RLock(g.ctx))
+	ra, rb := g.rwLease(a.RWMutex(g.name).RLock(g.ctx)), g.rwLease(b.RWMutex(g.name).RLock(g.ctx))
 	removed, err := c.ForceRelease(g.ctx, g.name)
 	g.must(err)
 	if len(removed) != 2 {
@@ -323,7 +323,7 @@ func testForceRelease(g *group) {
 	g.closes(rb.Lost(), "the second is told")
 	g.want(ra.Unlock(g.ctx), pawl.ErrLost)
 	g.want(rb.Err(), pawl.ErrLost)
-	w := g.lease(b.RWMutex(g.name).TryLock(g.ctx))
+	w := g.rwLease(b.RWMutex(g.name).TryLock(g.ctx))
 	if w.Token() <= max(ra.Token(), rb.Token()) {
 		g.Errorf("token %d after %d and %d", w.Token(), ra.Token(), rb.Token())
 	}

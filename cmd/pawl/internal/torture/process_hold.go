@@ -22,6 +22,13 @@ type lease interface {
 	Unlock(context.Context) error
 }
 
+// single is a lease of one name: a *pawl.Lease, or a *pawl.RWLease.
+type single interface {
+	lease
+	Token() int64
+	HandOver(context.Context) (string, error)
+}
+
 // part is one lock of those that are held together: an operation.
 type part struct {
 	op    Event // Op, Name, Kind, Units, Limit
@@ -213,7 +220,7 @@ func (h *held) record(what What, way string, err error, note string) {
 const lateRenewal = "a renewal is under way"
 
 // handOver gives the lease up for another process, which the parent chooses.
-func (h *held) handOver(l *pawl.Lease) {
+func (h *held) handOver(l single) {
 	if !h.look() {
 		h.unlock("")
 		return

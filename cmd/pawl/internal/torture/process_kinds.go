@@ -35,13 +35,13 @@ func (w *worker) rw() {
 		w.do(ctx, op, 0, d, do)
 		return
 	}
-	if h, l := w.take(ctx, op, lock); h != nil {
+	if h, l := take(ctx, w, op, lock); h != nil {
 		w.use(h, l, d)
 	}
 }
 
 // change makes a writer a reader, or a reader a writer if it is alone.
-func (h *held) change(l *pawl.Lease) {
+func (h *held) change(l *pawl.RWLease) {
 	if !h.look() {
 		return
 	}
@@ -109,7 +109,7 @@ func (w *worker) semaphore() {
 		w.do(ctx, op, 0, d, func(ctx context.Context, f func(context.Context) error) error { return s.Do(ctx, n, f) })
 		return
 	}
-	if h, l := w.take(ctx, op, func(ctx context.Context) (*pawl.Lease, error) { return acquire(ctx, n) }); h != nil {
+	if h, l := take(ctx, w, op, func(ctx context.Context) (*pawl.Lease, error) { return acquire(ctx, n) }); h != nil {
 		w.use(h, l, d)
 	}
 }
@@ -147,7 +147,7 @@ func (p *process) crowd(i uint64) {
 	m := w.client.With(pawl.Options{Label: fmt.Sprintf("crowd %d.%d", w.c.Process, i)}).Mutex(w.c.Prefix + "crowd")
 	for w.process.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(w.process.ctx, w.between(5*time.Second, time.Minute))
-		if h, _ := w.take(ctx, w.ask("lock", "mutex", m.Name(), 1, 1), m.Lock); h != nil {
+		if h, _ := take(ctx, w, w.ask("lock", "mutex", m.Name(), 1, 1), m.Lock); h != nil {
 			h.hold(5 * time.Millisecond)
 			h.unlock("")
 		}

@@ -92,7 +92,7 @@ func (w *worker) failed(ctx context.Context, op Event, err error) {
 }
 
 // take takes a lock; nil if it was not granted.
-func (w *worker) take(ctx context.Context, op Event, lock func(context.Context) (*pawl.Lease, error)) (*held, *pawl.Lease) {
+func take[L single](ctx context.Context, w *worker, op Event, lock func(context.Context) (L, error)) (*held, L) {
 	until := ctx
 	if op.Way == "try" {
 		until = nil
@@ -102,19 +102,19 @@ func (w *worker) take(ctx context.Context, op Event, lock func(context.Context) 
 	end()
 	if err != nil {
 		w.failed(ctx, op, err)
-		return nil, nil
+		return nil, l
 	}
 	return w.granted(l, []Event{op}, l.Token), l
 }
 
 // use works with a lease, and gives it up.
-func (w *worker) use(h *held, l *pawl.Lease, d time.Duration) {
+func (w *worker) use(h *held, l single, d time.Duration) {
 	h.hold(d)
 	if w.chance(12) {
 		h.extend()
 	}
-	if h.parts[0].op.Kind == "rw" && w.chance(4) {
-		h.change(l)
+	if rw, ok := l.(*pawl.RWLease); ok && w.chance(4) {
+		h.change(rw)
 		h.hold(d / 2)
 	}
 	if w.chance(10) {
@@ -157,7 +157,7 @@ func (w *worker) mutexOf(name string, permits int64) {
 	}
 	op := w.ask(way, "mutex", name, 1, 1)
 	op.Note = besides(permits)
-	h, l := w.take(ctx, op, lock)
+	h, l := take(ctx, w, op, lock)
 	if h != nil && permits > 0 {
 		h.hold(d / 2)
 		w.changeLimit(name, permits, permits+w.rand.Int64N(2))
@@ -243,7 +243,7 @@ func (w *worker) steady() {
 		var hs []*held
 		for i := range steady {
 			m := w.client.Mutex(fmt.Sprintf("%sown%d-%d", w.c.Prefix, w.c.Process, i))
-			if h, _ := w.take(w.process.ctx, w.ask("lock", "mutex", m.Name(), 1, 1), m.Lock); h != nil {
+			if h, _ := take(w.process.ctx, w, w.ask("lock", "mutex", m.Name(), 1, 1), m.Lock); h != nil {
 				hs = append(hs, h)
 			}
 		}
@@ -271,22 +271,27 @@ func (w *worker) force(name, kind string) {
 	w.rec.Record(e)
 }
 
+// adopter returns the Adopt of one kind of lock as that of any.
+func adopter[L single](adopt func(context.Context, string) (L, error)) func(context.Context, string) (single, error) {
+	return func(ctx context.Context, handle string) (single, error) { return adopt(ctx, handle) }
+}
+
 // adopt takes over what another process handed over.
 func (w *worker) adopt(from Event) {
 	op := Event{Op: w.ops.Add(1), What: Ask, Way: "adopt", Kind: from.Kind, Name: from.Name, Units: from.Units, Limit: from.Limit, Handle: from.Handle}
 	w.rec.Record(op)
 	c, d := w.handle()
-	adopt := c.Mutex(from.Name).Adopt
+	adopt := adopter(c.Mutex(from.Name).Adopt)
 	switch from.Kind {
 	case "rw":
-		adopt = c.RWMutex(from.Name).Adopt
+		adopt = adopter(c.RWMutex(from.Name).Adopt)
 	case "semaphore":
-		adopt = c.Semaphore(from.Name, from.Limit).Adopt
+		adopt = adopter(c.Semaphore(from.Name, from.Limit).Adopt)
 	}
 	if w.chance(3) { // long enough that what its former owner has sent arrives
 		d = w.between(0, w.c.TTL)
 	}
-	h, l := w.take(w.process.ctx, op, func(ctx context.Context) (l *pawl.Lease, err error) {
+	h, l := take(w.process.ctx, w, op, func(ctx context.Context) (l single, err error) {
 		for range 3 { // trying again does no harm
 			l, err = adopt(ctx, from.Handle)
 			if err == nil || errors.Is(err, pawl.ErrHeld) || errors.Is(err, pawl.ErrLost) || driver.IsPermanent(err) || !w.pause(w.between(0, w.c.TTL/10)) {

@@ -211,7 +211,7 @@ func TestAdoptersOfOneClient(t *testing.T) {
 		want(t, err, nil)
 		b := newClient(t, &slowAdopt{store, 100 * time.Millisecond}, nil)
 		handles := []*pawl.Client{
-			b, b, b.With(pawl.Options{Label: "another"}), b.With(pawl.Options{TTL: time.Minute}), b.With(pawl.Options{NoRenewal: true}),
+			b, b, b.With(func(o *pawl.Options) { o.Label = "another" }), b.With(func(o *pawl.Options) { o.TTL = time.Minute }), b.With(func(o *pawl.Options) { o.NoRenewal = true }),
 		}
 		got := make(chan *pawl.Lease)
 		for _, c := range handles {

@@ -300,7 +300,7 @@ func TestBarrierErrors(t *testing.T) {
 		}
 		ctx := t.Context()
 		for _, b := range []*pawl.Barrier{
-			c.Barrier("", 1), c.Barrier("x", 0), c.Barrier("x", -1), c.Barrier("x", 1001), c.With(pawl.Options{TTL: 1}).Barrier("x", 1),
+			c.Barrier("", 1), c.Barrier("x", 0), c.Barrier("x", -1), c.Barrier("x", 1001), c.With(func(o *pawl.Options) { o.TTL = 1 }).Barrier("x", 1),
 		} {
 			each(b, ctx, pawl.ErrInvalid)
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"os"
-	"time"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/engine"
@@ -36,27 +35,31 @@ func New(store driver.Store, opts *Options) *Client {
 	host, _ := os.Hostname()
 	owner := driver.Owner{Host: host, PID: os.Getpid()}
 	c := &core{engine.New(store, owner), store, owner}
-	client := &Client{core: c, opts: Options{TTL: DefaultTTL, Backoff: ExponentialBackoff(50*time.Millisecond, 2*time.Second)}}
+	var err error
+	if store == nil {
+		err = fmt.Errorf("%w store: it is nil", ErrInvalid)
+	}
 	if opts == nil {
 		opts = &Options{}
 	}
-	client = client.With(*opts)
-	if store == nil {
-		client.err = fmt.Errorf("%w store: it is nil", ErrInvalid)
-	}
-	return client
+	return newClient(c, *opts, err)
 }
 
-// With returns the same client with other options: the fields of o that are
-// not zero replace those of c (so what c has switched on stays on). Closing one
-// closes both.
-func (c *Client) With(o Options) *Client {
-	opts := o.merge(c.opts)
-	err := c.err
+func newClient(c *core, opts Options, err error) *Client {
+	opts.setDefaults()
 	if err == nil {
 		err = opts.check()
 	}
-	return &Client{c.core, opts, opts.terms(), err}
+	return &Client{c, opts, opts.terms(), err}
+}
+
+// With returns the same client with other options: those of c, as change leaves
+// them. Closing one closes both. If options of c are not allowed, those of the other
+// one are not either.
+func (c *Client) With(change func(*Options)) *Client {
+	opts := c.opts
+	change(&opts)
+	return newClient(c.core, opts, c.err)
 }
 
 // Inspect returns who holds and who waits for a name, in order of arrival. An

@@ -43,7 +43,7 @@ func TestClientUnusable(t *testing.T) {
 		err error
 	}{
 		{pawl.New(nil, nil), pawl.ErrInvalid},
-		{pawl.New(nil, nil).With(pawl.Options{Label: "a"}), pawl.ErrInvalid},
+		{pawl.New(nil, nil).With(func(o *pawl.Options) { o.Label = "a" }), pawl.ErrInvalid},
 		{pawl.New(f, &pawl.Options{TTL: 1}), pawl.ErrInvalid},
 		{closed, pawl.ErrClosed},
 	} {
@@ -156,9 +156,39 @@ func TestOptionsNotAllowed(t *testing.T) {
 	for _, o := range []pawl.Options{
 		{TTL: -1}, {MinHold: -1}, {MinHold: driver.MaxTTL + 1}, {MaxHold: -1}, {Label: "a\nb"}, {Label: "\xff"},
 	} {
-		err := c.With(o).Mutex("x").Do(t.Context(), never(t))
+		bad := c.With(func(p *pawl.Options) { *p = o })
+		err := bad.Mutex("x").Do(t.Context(), never(t))
 		want(t, err, pawl.ErrInvalid)
-		_, err = c.With(o).With(pawl.Options{TTL: time.Second}).Inspect(t.Context(), "x")
+		_, err = bad.With(func(o *pawl.Options) { o.TTL = time.Second }).Inspect(t.Context(), "x")
 		want(t, err, pawl.ErrInvalid)
+	}
+}
+
+// What a client has switched on can be switched off again, and does not change with
+// the other one.
+func TestWith(t *testing.T) {
+	observed := make(map[string]bool)
+	on := newClient(t, memstore.New(), &pawl.Options{
+		TTL: time.Hour, Reentrant: true, Observer: func(e pawl.Event) { observed[e.Name] = true },
+	})
+	off := on.With(func(o *pawl.Options) {
+		if o.TTL != time.Hour || !o.Reentrant || o.Observer == nil || o.Backoff == nil {
+			t.Errorf("it began with %+v", o)
+		}
+		o.TTL, o.Reentrant, o.Observer, o.Backoff = 0, false, nil, nil
+	})
+	l := lock(t, off.Mutex("x"))
+	if left := time.Until(l.Deadline()); left > pawl.DefaultTTL {
+		t.Errorf("no TTL: %v are left", left)
+	}
+	_, err := off.Mutex("x").Lock(l.Context(t.Context()))
+	want(t, err, pawl.ErrDeadlock)
+	again, err := on.Mutex("y").Lock(lock(t, on.Mutex("y")).Context(t.Context()))
+	want(t, err, nil)
+	unlock(t, again)
+	unlock(t, l)
+	want(t, on.Close(t.Context()), nil)
+	if observed["x"] || !observed["y"] {
+		t.Errorf("observed: %v", observed)
 	}
 }

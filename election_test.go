@@ -242,14 +242,14 @@ func TestElectionReleased(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		w.check(t, "a", "")
 		// With MinHold the name stays taken after the resignation, but nobody leads.
-		l = campaign(t, c.With(pawl.Options{MinHold: time.Hour}).Election("y"), "a")
+		l = campaign(t, c.With(func(o *pawl.Options) { o.MinHold = time.Hour }).Election("y"), "a")
 		want(t, l.Resign(t.Context()), nil)
 		noLeader(t, c.Election("y"))
 		if n := claims(t, store, "y"); n != 1 {
 			t.Errorf("%d claims", n)
 		}
 		// Likewise where the record tells of it still.
-		l = campaign(t, c.With(pawl.Options{MinHold: time.Hour}).Election("v"), "a")
+		l = campaign(t, c.With(func(o *pawl.Options) { o.MinHold = time.Hour }).Election("v"), "a")
 		want(t, l.Lease.Unlock(t.Context()), nil)
 		noLeader(t, c.Election("v"))
 		l = campaign(t, c.Election("w"), "a")
@@ -258,7 +258,7 @@ func TestElectionReleased(t *testing.T) {
 		noLeader(t, c.Election("w"))
 		unlock(t, m)
 		// A term that is limited.
-		l = campaign(t, c.With(pawl.Options{MaxHold: time.Hour}).Election("z"), "a")
+		l = campaign(t, c.With(func(o *pawl.Options) { o.MaxHold = time.Hour }).Election("z"), "a")
 		began := time.Now()
 		<-l.Lost()
 		if d := time.Since(began); d != time.Hour {
@@ -313,7 +313,7 @@ func TestElectionErrors(t *testing.T) {
 		}
 		ctx := t.Context()
 		each(c.Election("{"), ctx, pawl.ErrInvalid)
-		each(c.With(pawl.Options{TTL: 1}).Election("x"), ctx, pawl.ErrInvalid)
+		each(c.With(func(o *pawl.Options) { o.TTL = 1 }).Election("x"), ctx, pawl.ErrInvalid)
 		big := make([]byte, 64<<10+1)
 		_, err := c.Election("x").Campaign(ctx, big)
 		want(t, err, pawl.ErrInvalid)

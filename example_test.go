@@ -80,7 +80,9 @@ func ExampleClient_With() {
 	client := pawl.New(store, nil)
 	defer client.Close(context.Background())
 
-	task := client.With(pawl.Options{MinHold: 5 * time.Minute, MaxHold: time.Hour}).Mutex("hourly report")
+	task := client.With(func(o *pawl.Options) {
+		o.MinHold, o.MaxHold = 5*time.Minute, time.Hour
+	}).Mutex("hourly report")
 	lease, err := task.TryLock(context.Background())
 	if err != nil {
 		log.Fatal(err)

@@ -264,7 +264,7 @@ func TestLatchErrors(t *testing.T) {
 		for _, l := range []*pawl.Latch{
 			c.Latch("", 1), c.Latch("x", -1), c.Latch("x", 10_001),
 			c.Latch("x", 1, pawl.Expiring(-1)), c.Latch("x", 1, pawl.Expiring(time.Millisecond)), c.Latch("x", 1, pawl.Expiring(driver.MaxTTL+1)),
-			c.With(pawl.Options{TTL: 1}).Latch("x", 1), pawl.New(nil, nil).Latch("x", 1),
+			c.With(func(o *pawl.Options) { o.TTL = 1 }).Latch("x", 1), pawl.New(nil, nil).Latch("x", 1),
 		} {
 			each(l, ctx, is(pawl.ErrInvalid))
 		}

@@ -291,7 +291,7 @@ func TestReentrant(t *testing.T) {
 	unlock(t, outer)
 	want(t, context.Cause(ctx), pawl.ErrReleased)
 
-	m := c.With(pawl.Options{Reentrant: true}).Mutex("x")
+	m := c.With(func(o *pawl.Options) { o.Reentrant = true }).Mutex("x")
 	outer = lock(t, m)
 	ctx = outer.Context(t.Context())
 	inner, err := m.Lock(ctx)

@@ -107,7 +107,7 @@ func TestLockAllInItsContext(t *testing.T) {
 		want(t, err, pawl.ErrDeadlock)
 		unlock(t, l)
 
-		again, err := c.With(pawl.Options{Reentrant: true}).Mutex("b").Lock(ctx)
+		again, err := c.With(func(o *pawl.Options) { o.Reentrant = true }).Mutex("b").Lock(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestLockAllErrors(t *testing.T) {
 		cancel()
 		_, err := c.LockAll(over, "a")
 		want(t, err, context.Canceled)
-		_, err = c.With(pawl.Options{TTL: time.Millisecond}).LockAll(t.Context(), "a")
+		_, err = c.With(func(o *pawl.Options) { o.TTL = time.Millisecond }).LockAll(t.Context(), "a")
 		want(t, err, pawl.ErrInvalid)
 
 		permit, err := c.Semaphore("pool", 5).Acquire(t.Context(), 1)

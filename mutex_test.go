@@ -253,11 +253,11 @@ func TestBadInput(t *testing.T) {
 		c.Mutex("a\nb"),
 		c.Mutex("{a}"),
 		c.Mutex("\xff"),
-		c.With(pawl.Options{TTL: time.Millisecond}).Mutex("x"),
-		c.With(pawl.Options{TTL: 200 * time.Hour}).Mutex("x"),
-		c.With(pawl.Options{MaxHold: -1}).Mutex("x"),
-		c.With(pawl.Options{MinHold: time.Hour, MaxHold: time.Minute}).Mutex("x"),
-		c.With(pawl.Options{Label: "a\x00"}).Mutex("x"),
+		c.With(func(o *pawl.Options) { o.TTL = time.Millisecond }).Mutex("x"),
+		c.With(func(o *pawl.Options) { o.TTL = 200 * time.Hour }).Mutex("x"),
+		c.With(func(o *pawl.Options) { o.MaxHold = -1 }).Mutex("x"),
+		c.With(func(o *pawl.Options) { o.MinHold, o.MaxHold = time.Hour, time.Minute }).Mutex("x"),
+		c.With(func(o *pawl.Options) { o.Label = "a\x00" }).Mutex("x"),
 	} {
 		_, err := m.Lock(t.Context())
 		want(t, err, pawl.ErrInvalid)

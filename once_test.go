@@ -212,7 +212,7 @@ func TestOnceErrors(t *testing.T) {
 		{c.Once("x", 0), t.Context(), pawl.ErrInvalid},
 		{c.Once("x", time.Millisecond), t.Context(), pawl.ErrInvalid},
 		{c.Once("x", 200*time.Hour), t.Context(), pawl.ErrInvalid},
-		{c.With(pawl.Options{TTL: 1}).Once("x", time.Hour), t.Context(), pawl.ErrInvalid},
+		{c.With(func(o *pawl.Options) { o.TTL = 1 }).Once("x", time.Hour), t.Context(), pawl.ErrInvalid},
 		{c.Once("x", time.Hour), over, context.Canceled},
 	} {
 		want(t, tt.once.Do(tt.ctx, never(t)), tt.err)

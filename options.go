@@ -12,7 +12,7 @@ import (
 const DefaultTTL = 15 * time.Second
 
 // Options shape the locks of a client. The zero value of a field means its
-// default, or, in [Client.With], what the client had.
+// default.
 type Options struct {
 	// TTL is how long the engine keeps a claim that is not renewed: what a
 	// crashed holder costs the others at the most. From 100 ms to 7 days;
@@ -73,22 +73,14 @@ type Options struct {
 	Observer Observer
 }
 
-// merge fills o's zero fields from base.
-func (o Options) merge(base Options) Options {
-	o.TTL = either(o.TTL, base.TTL)
-	o.NoRenewal = o.NoRenewal || base.NoRenewal
-	o.MaxHold = either(o.MaxHold, base.MaxHold)
-	o.MinHold = either(o.MinHold, base.MinHold)
-	o.Reentrant = o.Reentrant || base.Reentrant
-	o.Overtake = o.Overtake || base.Overtake
-	o.Label = either(o.Label, base.Label)
+// setDefaults replaces the zero values that stand for another default.
+func (o *Options) setDefaults() {
+	if o.TTL == 0 {
+		o.TTL = DefaultTTL
+	}
 	if o.Backoff == nil {
-		o.Backoff = base.Backoff
+		o.Backoff = ExponentialBackoff(50*time.Millisecond, 2*time.Second)
 	}
-	if o.Observer == nil {
-		o.Observer = base.Observer
-	}
-	return o
 }
 
 // terms is what each call has of the options.
@@ -98,14 +90,6 @@ func (o *Options) terms() *engine.Terms {
 		t.Observe = func(e engine.Event) { observer(event(e)) }
 	}
 	return t
-}
-
-func either[T comparable](a, b T) T {
-	var zero T
-	if a != zero {
-		return a
-	}
-	return b
 }
 
 func (o *Options) check() error {

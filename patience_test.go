@@ -121,7 +121,7 @@ func TestBackoffOfOthers(t *testing.T) {
 		synctest.Wait()
 		got := make(chan error, 1)
 		go func() {
-			_, err := c.With(pawl.Options{Backoff: pawl.LimitBackoff(2, pawl.ConstantBackoff(time.Second))}).Mutex("x").Lock(ctx)
+			_, err := c.With(func(o *pawl.Options) { o.Backoff = pawl.LimitBackoff(2, pawl.ConstantBackoff(time.Second)) }).Mutex("x").Lock(ctx)
 			got <- err
 		}()
 		select {

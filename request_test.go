@@ -78,7 +78,7 @@ func TestSwallowedRequest(t *testing.T) {
 			return err
 		},
 		"Extend": func(ctx context.Context, c *pawl.Client) error {
-			l, err := c.With(pawl.Options{NoRenewal: true}).Mutex("z").Lock(context.WithoutCancel(ctx))
+			l, err := c.With(func(o *pawl.Options) { o.NoRenewal = true }).Mutex("z").Lock(context.WithoutCancel(ctx))
 			if err != nil {
 				return err
 			}
@@ -244,12 +244,12 @@ func TestBackoffIsTheCallersOwn(t *testing.T) {
 				defer close(stop)
 				f.Set(func() { f.Err = faultstore.ErrNetwork })
 				first := make(chan *pawl.Lease, 1)
-				go func() { first <- lock(t, c.With(pawl.Options{Backoff: tt.backoff(stop)}).Mutex("x")) }()
+				go func() { first <- lock(t, c.With(func(o *pawl.Options) { o.Backoff = tt.backoff(stop) }).Mutex("x")) }()
 				time.Sleep(time.Second)
 				start := time.Now()
 				second := make(chan *pawl.Lease, 1)
 				go func() {
-					second <- lock(t, c.With(pawl.Options{Backoff: pawl.ConstantBackoff(10 * time.Millisecond)}).Mutex("x"))
+					second <- lock(t, c.With(func(o *pawl.Options) { o.Backoff = pawl.ConstantBackoff(10 * time.Millisecond) }).Mutex("x"))
 				}()
 				time.Sleep(time.Second)
 				f.Set(func() { f.Err = nil })
@@ -273,7 +273,7 @@ func TestAttemptsAreTheCallersOwn(t *testing.T) {
 		patience := pawl.LimitBackoff(5, pawl.ConstantBackoff(time.Minute))
 		first, failed := make(chan error, 1), make(chan error, 1)
 		go func() {
-			l, err := c.With(pawl.Options{Backoff: patience}).Mutex("x").Lock(t.Context())
+			l, err := c.With(func(o *pawl.Options) { o.Backoff = patience }).Mutex("x").Lock(t.Context())
 			if err == nil {
 				unlock(t, l)
 			}
@@ -281,7 +281,7 @@ func TestAttemptsAreTheCallersOwn(t *testing.T) {
 		}()
 		synctest.Wait()
 		go func() {
-			_, err := c.With(pawl.Options{Backoff: pawl.LimitBackoff(100, pawl.ConstantBackoff(time.Millisecond))}).Mutex("x").Lock(t.Context())
+			_, err := c.With(func(o *pawl.Options) { o.Backoff = pawl.LimitBackoff(100, pawl.ConstantBackoff(time.Millisecond)) }).Mutex("x").Lock(t.Context())
 			failed <- err
 		}()
 		if err := <-failed; !errors.Is(err, faultstore.ErrNetwork) {

@@ -364,7 +364,7 @@ func TestDowngradeUnanswered(t *testing.T) {
 		err := w.Downgrade(ctx)
 		want(t, err, faultstore.ErrNetwork)
 		want(t, err, context.DeadlineExceeded)
-		_, err = a.With(pawl.Options{Reentrant: true}).RWMutex("x").Lock(w.Context(t.Context()))
+		_, err = a.With(func(o *pawl.Options) { o.Reentrant = true }).RWMutex("x").Lock(w.Context(t.Context()))
 		want(t, err, pawl.ErrDeadlock)
 		f.Set(func() { f.Hook = nil })
 		time.Sleep(2 * time.Second)

@@ -142,7 +142,7 @@ func simulateRW(t *testing.T, seed uint64) {
 			work.Go(func() {
 				m := c.RWMutex("x")
 				if u == 0 {
-					m = c.With(pawl.Options{MaxHold: 4 * time.Second}).RWMutex("x")
+					m = c.With(func(o *pawl.Options) { o.MaxHold = 4 * time.Second }).RWMutex("x")
 				}
 				for ctx.Err() == nil {
 					useRW(ctx, w, m, r)

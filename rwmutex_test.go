@@ -122,7 +122,7 @@ func TestReadersQueueBehindAWriter(t *testing.T) {
 		if !errors.As(err, &held) || held.Holder == nil || held.Holder.Units != 1 {
 			t.Errorf("TryRLock names %+v", held)
 		}
-		overtaking := a.With(pawl.Options{Overtake: true}).RWMutex("x")
+		overtaking := a.With(func(o *pawl.Options) { o.Overtake = true }).RWMutex("x")
 		eager := []*pawl.RWLease{rlock(t, overtaking), rlock(t, overtaking)}
 		if n := claims(t, store, "x"); n != 4 {
 			t.Errorf("%d claims with those that overtake", n)
@@ -183,7 +183,7 @@ func TestRWReentering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, nil)
-		re := c.With(pawl.Options{Reentrant: true})
+		re := c.With(func(o *pawl.Options) { o.Reentrant = true })
 		fails := func(what string, lock func(context.Context) (*pawl.RWLease, error), ctx context.Context) {
 			t.Helper()
 			_, err := lock(ctx)

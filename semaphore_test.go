@@ -126,7 +126,7 @@ func TestSemaphoreIsFair(t *testing.T) {
 		local := queued(t, a.Semaphore("x", 5), 1)
 		_, err := b.Semaphore("x", 5).TryAcquire(t.Context(), 1)
 		want(t, err, pawl.ErrHeld)
-		over := acquire(t, b.With(pawl.Options{Overtake: true}).Semaphore("x", 5), 1)
+		over := acquire(t, b.With(func(o *pawl.Options) { o.Overtake = true }).Semaphore("x", 5), 1)
 		time.Sleep(time.Hour)
 		if granted(big) || granted(small) || granted(local) {
 			t.Error("granted out of turn")
@@ -314,7 +314,7 @@ func TestSemaphoreErrors(t *testing.T) {
 		{c.Semaphore("x", 1<<30+1), t.Context(), 1, pawl.ErrInvalid},
 		{c.Semaphore("x", driver.MaxLimit), t.Context(), 1, pawl.ErrInvalid}, // the limit of a RWMutex
 		{c.Semaphore("{", 5), t.Context(), 1, pawl.ErrInvalid},
-		{c.With(pawl.Options{TTL: 1}).Semaphore("x", 5), t.Context(), 1, pawl.ErrInvalid},
+		{c.With(func(o *pawl.Options) { o.TTL = 1 }).Semaphore("x", 5), t.Context(), 1, pawl.ErrInvalid},
 		{c.Semaphore("x", 5), over, 1, context.Canceled},
 	} {
 		_, err := tt.s.Acquire(tt.ctx, tt.n)

@@ -56,7 +56,7 @@ func TestSharedLeasesAreTheirOwn(t *testing.T) {
 		m := c.RWMutex("x")
 		a := rlock(t, m)
 		time.Sleep(time.Second)
-		b, limited := rlock(t, m), rlock(t, c.With(pawl.Options{MaxHold: 2 * time.Second}).RWMutex("x"))
+		b, limited := rlock(t, m), rlock(t, c.With(func(o *pawl.Options) { o.MaxHold = 2 * time.Second }).RWMutex("x"))
 		if n := claims(t, store, "x"); n != 1 {
 			t.Fatalf("%d claims", n)
 		}
@@ -110,7 +110,7 @@ func TestSharedHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
-		task := rlock(t, a.With(pawl.Options{MinHold: time.Minute}).RWMutex("x"))
+		task := rlock(t, a.With(func(o *pawl.Options) { o.MinHold = time.Minute }).RWMutex("x"))
 		other := rlock(t, a.RWMutex("x"))
 		unlock(t, task)
 		unlock(t, other)
@@ -125,7 +125,7 @@ func TestSharedHolds(t *testing.T) {
 		}
 		unlock(t, w)
 
-		stuck := a.With(pawl.Options{MaxHold: time.Minute}).RWMutex("x")
+		stuck := a.With(func(o *pawl.Options) { o.MaxHold = time.Minute }).RWMutex("x")
 		first, last := rlock(t, stuck), rlock(t, stuck)
 		start = time.Now()
 		w = wlock(t, b.RWMutex("x"))
@@ -339,7 +339,7 @@ func TestReadersNotJoined(t *testing.T) {
 		unlock(t, first)
 		unlock(t, second)
 
-		plain := a.With(pawl.Options{NoRenewal: true}).RWMutex("x")
+		plain := a.With(func(o *pawl.Options) { o.NoRenewal = true }).RWMutex("x")
 		first = rlock(t, plain)
 		time.Sleep(pawl.DefaultTTL / 2)
 		second = rlock(t, plain)

@@ -23,10 +23,10 @@ func testRWMutex(g *group) {
 	g.want(err, pawl.ErrMismatch)
 
 	writer := wait(g, c, g.name, 1, c.RWMutex(g.name).Lock)
-	_, err = a.With(pawl.Options{Label: "another claim"}).RWMutex(g.name).TryRLock(g.ctx)
+	_, err = a.With(func(o *pawl.Options) { o.Label = "another claim" }).RWMutex(g.name).TryRLock(g.ctx)
 	g.want(err, pawl.ErrHeld) // a writer that waits stops later readers
-	late := wait(g, b, g.name, 2, b.With(pawl.Options{Label: "late"}).RWMutex(g.name).RLock)
-	passes := a.With(pawl.Options{Overtake: true})
+	late := wait(g, b, g.name, 2, b.With(func(o *pawl.Options) { o.Label = "late" }).RWMutex(g.name).RLock)
+	passes := a.With(func(o *pawl.Options) { o.Overtake = true })
 	g.unlock(g.rwLease(passes.RWMutex(g.name).TryRLock(g.ctx)))
 	g.unlock(ra)
 	select {
@@ -162,7 +162,7 @@ func testSemaphore(g *group) {
 	g.unlock(one)
 	_, err = sem(b).TryAcquire(g.ctx, 1)
 	g.want(err, pawl.ErrHeld) // it is free, but the big one stands in front
-	passed := g.lease(b.With(pawl.Options{Overtake: true}).Semaphore(g.name, 3).TryAcquire(g.ctx, 1))
+	passed := g.lease(b.With(func(o *pawl.Options) { o.Overtake = true }).Semaphore(g.name, 3).TryAcquire(g.ctx, 1))
 	g.unlock(two)
 	select {
 	case <-all:

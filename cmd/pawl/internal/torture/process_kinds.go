@@ -144,7 +144,7 @@ func (w *worker) changeLimit(name string, declared, limit int64) {
 // instant. Each has a claim of its own, for they differ in their labels.
 func (p *process) crowd(i uint64) {
 	w := p.worker(2000 + i)
-	m := w.client.With(pawl.Options{Label: fmt.Sprintf("crowd %d.%d", w.c.Process, i)}).Mutex(w.c.Prefix + "crowd")
+	m := w.client.With(func(o *pawl.Options) { o.Label = fmt.Sprintf("crowd %d.%d", w.c.Process, i) }).Mutex(w.c.Prefix + "crowd")
 	for w.process.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(w.process.ctx, w.between(5*time.Second, time.Minute))
 		if h, _ := take(ctx, w, w.ask("lock", "mutex", m.Name(), 1, 1), m.Lock); h != nil {

@@ -37,15 +37,15 @@ func (w *worker) handle() (*pawl.Client, time.Duration) {
 	case 1, 2, 3:
 		d = w.between(0, ttl/2)
 	case 4:
-		return w.client.With(pawl.Options{MinHold: w.between(1, ttl/4)}), d
+		return w.client.With(func(o *pawl.Options) { o.MinHold = w.between(1, ttl/4) }), d
 	case 5:
-		return w.client.With(pawl.Options{MaxHold: w.between(ttl/8, ttl/2)}), w.between(0, ttl*3/4)
+		return w.client.With(func(o *pawl.Options) { o.MaxHold = w.between(ttl/8, ttl/2) }), w.between(0, ttl*3/4)
 	case 6:
-		return w.client.With(pawl.Options{NoRenewal: true}), w.between(0, ttl*5/4)
+		return w.client.With(func(o *pawl.Options) { o.NoRenewal = true }), w.between(0, ttl*5/4)
 	case 7:
-		return w.client.With(pawl.Options{TTL: ttl * 3 / 2}), d
+		return w.client.With(func(o *pawl.Options) { o.TTL = ttl * 3 / 2 }), d
 	case 8, 9, 10, 11, 12:
-		return w.client.With(pawl.Options{Overtake: true}), d
+		return w.client.With(func(o *pawl.Options) { o.Overtake = true }), d
 	}
 	return w.client, d
 }

@@ -101,7 +101,7 @@ func (c *Client) ForceRelease(ctx context.Context, name string) ([]driver.Entry,
 	defer cancel()
 	removed, err := c.core.store.Break(ctx, name)
 	if len(removed) > 0 || err != nil {
-		c.tell(Event{Kind: Removed, Context: ctx, Name: name, Removed: removed, By: c.owner(), Err: err})
+		c.tell(Event{Kind: EventRemoved, Context: ctx, Name: name, Removed: removed, By: c.owner(), Err: err})
 	}
 	return removed, err
 }

@@ -117,7 +117,7 @@ func TestLatchOutage(t *testing.T) {
 		var retried int
 		f := &faultstore.Store{Store: store}
 		far := newClient(t, f, &pawl.Options{Observer: func(e pawl.Event) {
-			if e.Kind != pawl.Retrying || e.Name != "x" || e.Attempt == 0 || e.Err == nil {
+			if e.Kind != pawl.EventRetrying || e.Name != "x" || e.Attempt == 0 || e.Err == nil {
 				t.Errorf("told of %+v", e)
 			}
 			retried++

@@ -415,7 +415,7 @@ func TestObserver(t *testing.T) {
 		if e.Name != "x" || e.Claim == "" {
 			t.Errorf("%+v", e)
 		}
-		if e.Kind == pawl.Waiting && (e.Blocker == nil || e.Blocker.Owner.Label != "other") {
+		if e.Kind == pawl.EventWaiting && (e.Blocker == nil || e.Blocker.Owner.Label != "other") {
 			t.Errorf("%+v does not say for whom", e)
 		}
 	}})

@@ -29,14 +29,14 @@ func (e Event) LogValue() slog.Value {
 	}
 	add(e.Claim != "", slog.String("claim", e.Claim))
 	add(e.Token != 0, slog.Int64("token", e.Token))
-	add(e.Kind == Acquired || e.Kind == GaveUp, slog.Duration("waited", e.Waited))
-	add(e.Kind == Released || e.Kind == Lost, slog.Duration("held", e.Held))
-	add(e.Kind == Waiting, slog.Int("ahead", e.Ahead))
+	add(e.Kind == EventAcquired || e.Kind == EventGaveUp, slog.Duration("waited", e.Waited))
+	add(e.Kind == EventReleased || e.Kind == EventLost, slog.Duration("held", e.Held))
+	add(e.Kind == EventWaiting, slog.Int("ahead", e.Ahead))
 	add(e.Local, slog.Bool("local", true))
 	add(e.Blocker != nil, slog.Any("blocker", e.Blocker))
 	add(e.Attempt != 0, slog.Int("attempt", e.Attempt))
 	add(len(e.Removed) > 0, slog.Any("removed", e.Removed))
-	add(e.Kind == Removed, slog.Any("by", e.By))
+	add(e.Kind == EventRemoved, slog.Any("by", e.By))
 	return slog.GroupValue(withErr(attrs, e.Err)...)
 }
 

@@ -77,33 +77,33 @@ func TestEventsOfWaiting(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		check("lock", pawl.Acquired)
+		check("lock", pawl.EventAcquired)
 		go c.Mutex("x").Lock(short)
 		synctest.Wait()
-		if ev := check("waiting in the process", pawl.Waiting); !ev.Local || ev.Ahead != 0 || ev.Blocker == nil || ev.Blocker.Owner.Label != "here" {
+		if ev := check("waiting in the process", pawl.EventWaiting); !ev.Local || ev.Ahead != 0 || ev.Blocker == nil || ev.Blocker.Owner.Label != "here" {
 			t.Errorf("waiting: %+v", ev)
 		}
 		time.Sleep(2 * time.Second)
-		ev := check("timeout", pawl.GaveUp)
+		ev := check("timeout", pawl.EventGaveUp)
 		if ev.Waited != time.Second || !errors.Is(ev.Err, context.DeadlineExceeded) || ev.Blocker == nil || ev.Blocker.Owner.Label != "here" {
 			t.Errorf("gave up: %+v", ev)
 		}
 		if _, err := c.Mutex("x").TryLock(ctx); !errors.Is(err, pawl.ErrHeld) {
 			t.Error(err)
 		}
-		if ev := check("busy", pawl.GaveUp); !errors.Is(ev.Err, pawl.ErrHeld) || ev.Name != "x" {
+		if ev := check("busy", pawl.EventGaveUp); !errors.Is(ev.Err, pawl.ErrHeld) || ev.Name != "x" {
 			t.Errorf("gave up: %+v", ev)
 		}
 		if _, err := c.TryLockAll(ctx, "w", "x"); !errors.Is(err, pawl.ErrHeld) {
 			t.Error(err)
 		}
-		if ev := check("one of several is busy", pawl.GaveUp); ev.Name != "x" || ev.Blocker == nil {
+		if ev := check("one of several is busy", pawl.EventGaveUp); ev.Name != "x" || ev.Blocker == nil {
 			t.Errorf("gave up: %+v", ev)
 		}
 		if err := l.Unlock(ctx); err != nil {
 			t.Error(err)
 		}
-		check("unlock", pawl.Released)
+		check("unlock", pawl.EventReleased)
 
 		o := lock(t, other.Mutex("x"))
 		time.Sleep(3 * time.Second)
@@ -112,7 +112,7 @@ func TestEventsOfWaiting(t *testing.T) {
 		if !ok || w.Holder == nil || w.Holder.Owner.Label != "there" || w.Holder.Held < 50*time.Second || !strings.Contains(err.Error(), `held by "there"`) {
 			t.Errorf("timed out: %v", err)
 		}
-		if ev := check("timeout in the store", pawl.Waiting, pawl.GaveUp); ev.Blocker != w.Holder {
+		if ev := check("timeout in the store", pawl.EventWaiting, pawl.EventGaveUp); ev.Blocker != w.Holder {
 			t.Errorf("gave up: %+v", ev)
 		}
 		unlock(t, o)
@@ -141,7 +141,7 @@ func TestLogValues(t *testing.T) {
 		{s, []string{"a", "b", "v.deadline="}},
 		{c, []string{"v.owner.label=worker", "v.owner.pid=", "v.ttl=15s"}},
 		{held.Holder, []string{"v.state=holding", "v.owner.label=worker", "v.held="}},
-		{pawl.Event{Kind: pawl.GaveUp, Name: "x", Waited: time.Second, Blocker: held.Holder, Err: err, Context: t.Context()},
+		{pawl.Event{Kind: pawl.EventGaveUp, Name: "x", Waited: time.Second, Blocker: held.Holder, Err: err, Context: t.Context()},
 			[]string{`v.kind="gave up"`, "v.name=x", "v.waited=1s", "v.blocker.owner.label=worker"}},
 	} {
 		text.Reset()

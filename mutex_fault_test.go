@@ -58,7 +58,7 @@ func TestEngineAwayIsNotBusy(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
 		var retries atomic.Int64
 		c := newClient(t, f, &pawl.Options{Observer: func(e pawl.Event) {
-			if e.Kind == pawl.Retrying && errors.Is(e.Err, faultstore.ErrNetwork) {
+			if e.Kind == pawl.EventRetrying && errors.Is(e.Err, faultstore.ErrNetwork) {
 				retries.Add(1)
 			}
 		}})
@@ -198,7 +198,7 @@ func TestEngineDiesUnderAWaiter(t *testing.T) {
 				c := pawl.New(f, &pawl.Options{
 					Backoff: pawl.LimitBackoff(3, pawl.ConstantBackoff(100*time.Millisecond)),
 					Observer: func(e pawl.Event) {
-						if e.Kind == pawl.Retrying {
+						if e.Kind == pawl.EventRetrying {
 							retries.Add(1)
 						}
 					},

@@ -18,29 +18,29 @@ type Observer func(Event)
 type EventKind uint8
 
 const (
-	// Waiting: the claim stands in the engine's queue. Ahead and Blocker say
+	// EventWaiting: the claim stands in the engine's queue. Ahead and Blocker say
 	// where and behind whom; told again when Ahead changes, and when the engine
-	// replies again after Retrying. With Local it waits for others of this
+	// replies again after EventRetrying. With Local it waits for others of this
 	// process first, and Ahead counts those.
-	Waiting EventKind = iota
-	// Acquired: a lease was granted, after Waited.
-	Acquired
-	// Released: a lease was given up, after Held: by Unlock, HandOver, or
+	EventWaiting EventKind = iota
+	// EventAcquired: a lease was granted, after Waited.
+	EventAcquired
+	// EventReleased: a lease was given up, after Held: by Unlock, HandOver, or
 	// Close (then Err is ErrClosed).
-	Released
-	// Lost: a lease ended before it was given up; Err says why.
-	Lost
-	// Retrying: a request failed with Err and will be repeated; Attempt counts
+	EventReleased
+	// EventLost: a lease ended before it was given up; Err says why.
+	EventLost
+	// EventRetrying: a request failed with Err and will be repeated; Attempt counts
 	// the failures in a row.
-	Retrying
-	// Removed: a call of ForceRelease took the name from its holders, who hear of it
-	// as Lost. Removed says who they were, By who called. With Err the engine did
-	// not reply, and may have removed them or not.
-	Removed
-	// GaveUp: a call that was to take a lock ended without it, after Waited: its
+	EventRetrying
+	// EventRemoved: a call of ForceRelease took the name from its holders, whose
+	// observers are told EventLost. Removed says who they were, By who called. With
+	// Err the engine did not reply, and may have removed them or not.
+	EventRemoved
+	// EventGaveUp: a call that was to take a lock ended without it, after Waited: its
 	// context ended, somebody was in the way of one that only tries (Blocker), or
 	// the engine refused. Err is what the caller was told.
-	GaveUp
+	EventGaveUp
 )
 
 func (k EventKind) String() string {
@@ -56,16 +56,16 @@ type Event struct {
 	Name    string
 	Claim   string        // id of the claim
 	Token   int64         // of the lease, if there is one
-	Waited  time.Duration // Acquired, GaveUp: since Lock was called
-	Held    time.Duration // Released, Lost: since the grant
-	Ahead   int           // Waiting: claims that wait in front of this one
-	Local   bool          // Waiting: in this process
-	Blocker *driver.Entry // Waiting, GaveUp: a holder in the way, if known
-	Attempt int           // Retrying
-	Err     error         // Released, Lost, Retrying, Removed, GaveUp
+	Waited  time.Duration // EventAcquired, EventGaveUp: since Lock was called
+	Held    time.Duration // EventReleased, EventLost: since the grant
+	Ahead   int           // EventWaiting: claims that wait in front of this one
+	Local   bool          // EventWaiting: in this process
+	Blocker *driver.Entry // EventWaiting, EventGaveUp: a holder in the way, if known
+	Attempt int           // EventRetrying
+	Err     error         // EventReleased, EventLost, EventRetrying, EventRemoved, EventGaveUp
 
-	Removed []driver.Entry // Removed: the holders until then
-	By      driver.Owner   // Removed: this client
+	Removed []driver.Entry // EventRemoved: the holders until then
+	By      driver.Owner   // EventRemoved: this client
 }
 
 // tell has the observer told.
@@ -84,10 +84,10 @@ func event(e engine.Event) Event {
 }
 
 var kinds = [...]EventKind{
-	engine.EventWaiting:  Waiting,
-	engine.EventAcquired: Acquired,
-	engine.EventReleased: Released,
-	engine.EventLost:     Lost,
-	engine.EventRetrying: Retrying,
-	engine.EventGaveUp:   GaveUp,
+	engine.EventWaiting:  EventWaiting,
+	engine.EventAcquired: EventAcquired,
+	engine.EventReleased: EventReleased,
+	engine.EventLost:     EventLost,
+	engine.EventRetrying: EventRetrying,
+	engine.EventGaveUp:   EventGaveUp,
 }

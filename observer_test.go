@@ -49,9 +49,9 @@ func TestAcquiredBeforeReleased(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch e.Kind {
-		case pawl.Acquired:
+		case pawl.EventAcquired:
 			held++
-		case pawl.Released:
+		case pawl.EventReleased:
 			held--
 		}
 		if held > 1 || held < 0 {

@@ -14,7 +14,7 @@ func (c *Client) records() *record.Client {
 		TTL:     c.opts.TTL,
 		Backoff: c.opts.Backoff,
 		Retrying: func(ctx context.Context, name string, failures int, err error) {
-			c.tell(Event{Kind: Retrying, Context: ctx, Name: name, Attempt: failures, Err: err})
+			c.tell(Event{Kind: EventRetrying, Context: ctx, Name: name, Attempt: failures, Err: err})
 		},
 		Usable: c.open,
 		Closed: c.core.Context(),

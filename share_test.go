@@ -94,7 +94,7 @@ func TestSharedLeasesAreTheirOwn(t *testing.T) {
 		synctest.Wait()
 		var got []time.Duration
 		for _, e := range events {
-			if e.Kind == pawl.Released || e.Kind == pawl.Lost {
+			if e.Kind == pawl.EventReleased || e.Kind == pawl.EventLost {
 				got = append(got, e.Held.Round(time.Second))
 			}
 		}

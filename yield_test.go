@@ -265,7 +265,7 @@ func TestRemoved(t *testing.T) {
 		t.Errorf("the holder heard %v", kinds)
 	}
 	es := seen["operator"]
-	if len(es) != 2 || es[0].Kind != pawl.Removed || es[1].Kind != pawl.Removed {
+	if len(es) != 2 || es[0].Kind != pawl.EventRemoved || es[1].Kind != pawl.EventRemoved {
 		t.Fatalf("the operator heard %+v", es)
 	}
 	if e := es[0]; e.Name != "x" || e.By.Label != "operator" || e.By.PID == 0 || e.Err != nil || len(e.Removed) != 1 ||

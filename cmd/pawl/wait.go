@@ -130,15 +130,15 @@ func (w *watcher) note(e pawl.Event) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch e.Kind {
-	case pawl.Waiting:
+	case pawl.EventWaiting:
 		w.contact, w.ahead, w.trouble = true, e.Ahead, nil
 		return true
-	case pawl.Acquired:
+	case pawl.EventAcquired:
 		w.contact, w.held, w.trouble = true, true, nil
-	case pawl.Retrying:
+	case pawl.EventRetrying:
 		w.trouble, w.failed = e.Err, time.Now()
 		return !w.held
-	case pawl.Lost:
+	case pawl.EventLost:
 		w.over = true
 	}
 	return false
@@ -192,7 +192,7 @@ func (w *watcher) recent(age time.Duration) error {
 // returns is called, which wants to know whether the lock was granted.
 func (w *watcher) tell(a *app, name string) (stop func(granted bool)) {
 	ctx, quit := context.WithCancel(context.Background())
-	failing, last := pawl.Retrying.String(), ""
+	failing, last := pawl.EventRetrying.String(), ""
 	var done sync.WaitGroup
 	done.Go(func() {
 		for {
@@ -221,7 +221,7 @@ func (w *watcher) tell(a *app, name string) (stop func(granted bool)) {
 // tellWaiting prints e unless that would repeat what was told last, and returns
 // what is told now.
 func (a *app) tellWaiting(e pawl.Event, name, last string) string {
-	key, failing := e.Kind.String(), pawl.Retrying.String()
+	key, failing := e.Kind.String(), pawl.EventRetrying.String()
 	if key == failing {
 		switch {
 		case last == failing:

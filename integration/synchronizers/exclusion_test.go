@@ -309,7 +309,7 @@ func testForceRelease(g *group) {
 	events := make(chan pawl.Event, 100)
 	a, b := g.client(pawl.Options{TTL: 9 * time.Second}), g.client(pawl.Options{TTL: 9 * time.Second})
 	c := g.client(pawl.Options{Label: "operator", Observer: func(e pawl.Event) {
-		if e.Kind == pawl.Removed {
+		if e.Kind == pawl.EventRemoved {
 			events <- e
 		}
 	}})

@@ -127,9 +127,9 @@ func (w *worker) has(name string) bool {
 
 func (w *worker) observe(e pawl.Event) {
 	switch e.Kind {
-	case pawl.Waiting:
+	case pawl.EventWaiting:
 		w.note("waits", e.Ahead)
-	case pawl.Lost:
+	case pawl.EventLost:
 		w.note("lost", e.Err)
 	}
 }

@@ -24,7 +24,7 @@ type Client struct {
 type core struct {
 	*engine.Engine
 	store driver.Store
-	owner driver.Owner
+	owner Owner
 }
 
 // New makes a client of store; nil options are the defaults. It does no I/O.
@@ -33,7 +33,7 @@ type core struct {
 // The store stays the caller's: close it after the client.
 func New(store driver.Store, opts *Options) *Client {
 	host, _ := os.Hostname()
-	owner := driver.Owner{Host: host, PID: os.Getpid()}
+	owner := Owner{Host: host, PID: os.Getpid()}
 	c := &core{engine.New(store, owner), store, owner}
 	var err error
 	if store == nil {
@@ -62,11 +62,21 @@ func (c *Client) With(change func(*Options)) *Client {
 	return newClient(c.core, opts, c.err)
 }
 
+// Queue is who holds and who waits for a name.
+type Queue = driver.Queue
+
+// Entry is one who holds or waits (driver.Holding, driver.Waiting): a claim, as
+// others see it.
+type Entry = driver.Entry
+
+// Owner is the process that has a claim. It is for people to read.
+type Owner = driver.Owner
+
 // Inspect returns who holds and who waits for a name, in order of arrival. An
 // engine that does not reply is an error, after ten seconds at the most.
-func (c *Client) Inspect(ctx context.Context, name string) (driver.Queue, error) {
+func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
 	if err := c.usable("inspect", name); err != nil {
-		return driver.Queue{}, err
+		return Queue{}, err
 	}
 	ctx, cancel := retry.WithTimeout(ctx, retry.Longest)
 	defer cancel()
@@ -74,12 +84,12 @@ func (c *Client) Inspect(ctx context.Context, name string) (driver.Queue, error)
 }
 
 // List yields the queues whose names start with prefix, in no particular
-// order. A name that cannot be read is yielded with a *[driver.NameError], and
+// order. A name that cannot be read is yielded with a *[NameError], and
 // the list goes on; any other error ends it. It takes as long as ctx lets it.
-func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue, error] {
+func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Queue, error] {
 	if err := c.open(); err != nil {
-		return func(yield func(driver.Queue, error) bool) {
-			yield(driver.Queue{}, fmt.Errorf("list %q: %w", prefix, err))
+		return func(yield func(Queue, error) bool) {
+			yield(Queue{}, fmt.Errorf("list %q: %w", prefix, err))
 		}
 	}
 	return c.core.store.List(ctx, prefix)
@@ -93,7 +103,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue
 //
 // An engine that does not reply is an error, after ten seconds at the most: it
 // may have removed them or not. Releasing again removes whoever holds by then.
-func (c *Client) ForceRelease(ctx context.Context, name string) ([]driver.Entry, error) {
+func (c *Client) ForceRelease(ctx context.Context, name string) ([]Entry, error) {
 	if err := c.usable("release", name); err != nil {
 		return nil, err
 	}
@@ -129,7 +139,7 @@ func (c *Client) RequestYield(ctx context.Context, name string) error {
 func (c *Client) Close(ctx context.Context) error { return c.core.Close(ctx) }
 
 // owner is this client as others see it.
-func (c *Client) owner() driver.Owner {
+func (c *Client) owner() Owner {
 	o := c.core.owner
 	o.Label = c.opts.Label
 	return o

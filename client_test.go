@@ -80,7 +80,7 @@ func TestList(t *testing.T) {
 	lock(t, c.Mutex("a/1"))
 	lock(t, c.Mutex("a/2"))
 	lock(t, c.Mutex("b"))
-	found := map[string]driver.Queue{}
+	found := map[string]pawl.Queue{}
 	for q, err := range c.List(t.Context(), "a/") {
 		want(t, err, nil)
 		found[q.Name] = q

@@ -45,11 +45,11 @@ type electionState struct {
 
 // Leader is who leads.
 type Leader struct {
-	Token int64        // of its lease; 0: nobody leads
-	Claim string       // the id of its claim
-	Owner driver.Owner // the process that was elected
-	Since time.Time    // the election, by the local clock
-	Value []byte       // what it said last
+	Token int64     // of its lease; 0: nobody leads
+	Claim string    // the id of its claim
+	Owner Owner     // the process that was elected
+	Since time.Time // the election, by the local clock
+	Value []byte    // what it said last
 }
 
 func (l *Leader) same(as *Leader) bool {

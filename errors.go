@@ -69,10 +69,14 @@ var (
 // [ErrMismatch].
 type MismatchError = driver.MismatchError
 
+// NameError is an error that concerns one name only, of those that [Client.List]
+// reads.
+type NameError = driver.NameError
+
 // HeldError says who stands in the way. It matches [ErrHeld].
 type HeldError struct {
 	Name   string
-	Holder *driver.Entry // nil if the engine did not tell
+	Holder *Entry // nil if the engine did not tell
 }
 
 func (e *HeldError) Error() string {
@@ -97,11 +101,11 @@ func public(err error) error {
 }
 
 // holds says who holds, and for how long.
-func holds(e *driver.Entry) string {
+func holds(e *Entry) string {
 	return fmt.Sprintf("%s for %v", describe(e), e.Held.Round(time.Millisecond))
 }
 
-func describe(e *driver.Entry) string {
+func describe(e *Entry) string {
 	var parts []string
 	if e.Owner.Label != "" {
 		parts = append(parts, fmt.Sprintf("%q", e.Owner.Label))
@@ -120,9 +124,9 @@ func describe(e *driver.Entry) string {
 // by Engine.
 type WaitError struct {
 	Name   string
-	Cause  error         // context.Cause
-	Engine error         // why the engine could not be asked at last; nil if the lock was just busy
-	Holder *driver.Entry // a holder that was in the way, as far as known
+	Cause  error  // context.Cause
+	Engine error  // why the engine could not be asked at last; nil if the lock was just busy
+	Holder *Entry // a holder that was in the way, as far as known
 	ctx    error
 	what   string // was tried; empty: to lock
 	early  bool   // ctx was over before anything was asked for

@@ -27,7 +27,7 @@ import (
 // Where the engine can (memory, a folder, Redis), names that are free are taken in
 // one step; else one after the other.
 //
-// Errors are those of [Mutex.Lock]; a *[WaitError] and a *driver.MismatchError say
+// Errors are those of [Mutex.Lock]; a *[WaitError] and a *MismatchError say
 // which name it was. ErrInvalid: no name, too many, or one that is not allowed.
 // Whatever the error, nothing stays behind.
 func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {

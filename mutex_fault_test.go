@@ -95,7 +95,7 @@ func TestPermanentErrorsReturnAtOnce(t *testing.T) {
 
 	l := lock(t, c.Mutex("x"))
 	_, err = f.Store.Enter(t.Context(), driver.Claim{Name: "x", ID: driver.NewID(), Kind: driver.KindSemaphore, Units: 1, Limit: 3, TTL: time.Second})
-	var limit *driver.MismatchError
+	var limit *pawl.MismatchError
 	if !errors.As(err, &limit) {
 		t.Errorf("other limit: %v", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/engine"
 )
 
@@ -60,12 +59,12 @@ type Event struct {
 	Held    time.Duration // EventReleased, EventLost: since the grant
 	Ahead   int           // EventWaiting: claims that wait in front of this one
 	Local   bool          // EventWaiting: in this process
-	Blocker *driver.Entry // EventWaiting, EventGaveUp: a holder in the way, if known
+	Blocker *Entry        // EventWaiting, EventGaveUp: a holder in the way, if known
 	Attempt int           // EventRetrying
 	Err     error         // EventReleased, EventLost, EventRetrying, EventRemoved, EventGaveUp
 
-	Removed []driver.Entry // EventRemoved: the holders until then
-	By      driver.Owner   // EventRemoved: this client
+	Removed []Entry // EventRemoved: the holders until then
+	By      Owner   // EventRemoved: this client
 }
 
 // tell has the observer told.

@@ -77,9 +77,9 @@ func (o *Once) TryDo(ctx context.Context, f func(ctx context.Context) error) err
 
 // onceRun is a run on record.
 type onceRun struct {
-	Done  bool         `json:"done,omitempty"`
-	Claim string       `json:"claim"` // with the token: of this run and no other
-	By    driver.Owner `json:"by"`
+	Done  bool   `json:"done,omitempty"`
+	Claim string `json:"claim"` // with the token: of this run and no other
+	By    Owner  `json:"by"`
 }
 
 func (r *onceRun) is(other onceRun) bool {
@@ -157,7 +157,7 @@ func wasDone(now onceSnapshot) error {
 	if now.Value == nil || !now.Value.Done {
 		return nil
 	}
-	by := describe(&driver.Entry{ID: now.Value.Claim, Owner: now.Value.By})
+	by := describe(&Entry{ID: now.Value.Claim, Owner: now.Value.By})
 	return fmt.Errorf("%w by %s, for another %v", ErrDone, by, now.TTL.Round(time.Millisecond))
 }
 
@@ -247,7 +247,7 @@ func instead(now onceSnapshot) string {
 	if now.Value == nil {
 		return "its record is gone"
 	}
-	return describe(&driver.Entry{ID: now.Value.Claim, Owner: now.Value.By}) + " has begun to do it since"
+	return describe(&Entry{ID: now.Value.Claim, Owner: now.Value.By}) + " has begun to do it since"
 }
 
 // forget takes a run that failed from the record. If that fails, the next run

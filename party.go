@@ -233,7 +233,7 @@ func (p *party) leave(ctx context.Context, err error) error {
 	if cause == nil {
 		cause = err
 	}
-	why := fmt.Sprintf("a party left (%s): %v", describe(&driver.Entry{ID: p.claim, Owner: owner}), cause)
+	why := fmt.Sprintf("a party left (%s): %v", describe(&Entry{ID: p.claim, Owner: owner}), cause)
 	if now, e := p.breakOwn(ctx, why); e == nil && p.counted {
 		if over, outcome := now.Value.outcome(p.id, p.generation, p.claim); over && outcome == nil {
 			return nil

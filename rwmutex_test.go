@@ -230,7 +230,7 @@ func TestRWReentering(t *testing.T) {
 		again("Lock in Lock, re-entrant", re.RWMutex("x").Lock, w)
 		// The names of other kinds of lock are no part of it.
 		_, err = re.Mutex("x").Lock(ctx)
-		var limit *driver.MismatchError
+		var limit *pawl.MismatchError
 		if !errors.As(err, &limit) {
 			t.Errorf("a Mutex of that name: %v", err)
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -75,7 +74,7 @@ func TestSetLimit(t *testing.T) {
 		unlock(t, <-next)
 		_, err = old.Acquire(t.Context(), 3)
 		want(t, err, pawl.ErrMismatch)
-		var limit *driver.MismatchError
+		var limit *pawl.MismatchError
 		if !errors.As(err, &limit) || limit.Have != 2 || limit.Units != 3 {
 			t.Errorf("%v does not name both", err)
 		}

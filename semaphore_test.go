@@ -342,7 +342,7 @@ func TestSemaphoreErrors(t *testing.T) {
 	l := acquire(t, c.Semaphore("x", 5), 1)
 	_, err = c.Semaphore("x", 7).Acquire(t.Context(), 1)
 	want(t, err, pawl.ErrMismatch)
-	var limit *driver.MismatchError
+	var limit *pawl.MismatchError
 	if !errors.As(err, &limit) || limit.Name != "x" || limit.Have != 5 || limit.Want != 7 {
 		t.Errorf("%v does not name both", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/driver"
 )
 
 func (a *app) askCommand() *cobra.Command {
@@ -32,7 +31,7 @@ func (a *app) ask(ctx context.Context, c *pawl.Client, name string) error {
 	if err != nil {
 		return engine(err)
 	}
-	var asked []driver.Entry
+	var asked []pawl.Entry
 	holders, _ := split(&q)
 	for _, e := range holders {
 		if !e.Lingering { // nobody is there to be asked

@@ -80,7 +80,7 @@ func (o *runOptions) lock(ctx context.Context, c *pawl.Client) (held, error) {
 
 // mixed says what to write instead, where a name is used in two ways. kinds tells
 // whether the command has the flags that choose one.
-func mixed(e *driver.MismatchError, kinds bool) error {
+func mixed(e *pawl.MismatchError, kinds bool) error {
 	if e.Units > 0 {
 		return usage("%w; ask for less with -n, or have it changed with 'pawl limit'", e)
 	}
@@ -129,10 +129,10 @@ func usedFor(k driver.Kind) string {
 
 // divided tells whether several can hold the name, or could until its limit was
 // changed.
-func divided(q *driver.Queue) bool { return q.Limit > 1 || q.Declared > 1 }
+func divided(q *pawl.Queue) bool { return q.Limit > 1 || q.Declared > 1 }
 
 // portion is what a claim takes of a name, in words.
-func portion(q *driver.Queue, e *driver.Entry) string {
+func portion(q *pawl.Queue, e *pawl.Entry) string {
 	switch {
 	case q.Kind == driver.KindRW && e.Units == rwLimit:
 		return "exclusive"
@@ -145,7 +145,7 @@ func portion(q *driver.Queue, e *driver.Entry) string {
 }
 
 // busy is who stands in the way, in a sentence.
-func busy(q *driver.Queue, holder *driver.Entry) string {
+func busy(q *pawl.Queue, holder *pawl.Entry) string {
 	text := holding(holder)
 	holders, _ := split(q)
 	switch others := len(holders) - 1; {

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/driver"
 )
 
 // leaderOptions are the flags of leader.
@@ -99,7 +98,7 @@ type leaderJSON struct {
 	Name  string `json:"name"`
 	Token int64  `json:"token"` // 0: nobody leads
 	Claim string `json:"claim,omitempty"`
-	driver.Owner
+	pawl.Owner
 	Since string `json:"since,omitempty"`
 	Value string `json:"value"`
 	// Raw is the value if it is no text.
@@ -128,7 +127,7 @@ func (a *app) printLeader(name string, l *pawl.Leader, o *leaderOptions) (err er
 	case l.Token == 0:
 		_, err = fmt.Fprintf(a.out, "Nobody leads in %s.\n", printable(name))
 	default:
-		e := driver.Entry{ID: l.Claim, Owner: l.Owner}
+		e := pawl.Entry{ID: l.Claim, Owner: l.Owner}
 		_, err = fmt.Fprintf(a.out, "%s is led by %s %s, token %d, value %s\n",
 			printable(name), who(&e), since(time.Since(l.Since)), l.Token, strconv.Quote(string(l.Value)))
 	}

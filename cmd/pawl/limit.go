@@ -84,7 +84,7 @@ func (a *app) limit(ctx context.Context, c *pawl.Client, name string, from, to i
 		return usage("nobody uses %q now: say with --from which --limit those who do will give", name)
 	}
 	err = c.Semaphore(name, from).SetLimit(ctx, to)
-	if limit := new(driver.MismatchError); errors.As(err, &limit) {
+	if limit := new(pawl.MismatchError); errors.As(err, &limit) {
 		return usage("those who use %q don't give --limit %d: leave --from away", name, from)
 	}
 	if err != nil {

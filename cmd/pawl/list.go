@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/driver"
 )
 
 func (a *app) listCommand() *cobra.Command {
@@ -61,7 +60,7 @@ const (
 
 func (a *app) list(ctx context.Context, c *pawl.Client, prefix string) error {
 	var (
-		part  []driver.Queue
+		part  []pawl.Queue
 		since time.Time // part[0] was read
 		bad   int
 		out   listPrinter = &listTable{out: a.out, err: a.err}
@@ -70,13 +69,13 @@ func (a *app) list(ctx context.Context, c *pawl.Client, prefix string) error {
 		out = &listArray{app: a}
 	}
 	flush := func() error {
-		slices.SortFunc(part, func(a, b driver.Queue) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(part, func(a, b pawl.Queue) int { return cmp.Compare(a.Name, b.Name) })
 		err := out.print(part)
 		part = part[:0]
 		return err
 	}
 	for q, err := range watched(ctx, c, prefix) {
-		switch name := new(driver.NameError); {
+		switch name := new(pawl.NameError); {
 		case errors.As(err, &name):
 			bad++
 			a.warn("%v", err)
@@ -107,8 +106,8 @@ func (a *app) list(ctx context.Context, c *pawl.Client, prefix string) error {
 // watched lists, and ends with an error when the store does not reply any longer.
 // That no name comes does not say so: it may have to look through many that do not
 // begin with prefix.
-func watched(ctx context.Context, c *pawl.Client, prefix string) iter.Seq2[driver.Queue, error] {
-	return func(yield func(driver.Queue, error) bool) {
+func watched(ctx context.Context, c *pawl.Client, prefix string) iter.Seq2[pawl.Queue, error] {
+	return func(yield func(pawl.Queue, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		rows, ended := make(chan struct{}, 1), make(chan struct{})
@@ -149,7 +148,7 @@ func watched(ctx context.Context, c *pawl.Client, prefix string) iter.Seq2[drive
 
 // listPrinter prints parts of a list.
 type listPrinter interface {
-	print(part []driver.Queue) error
+	print(part []pawl.Queue) error
 	end() error
 }
 
@@ -159,7 +158,7 @@ type listArray struct {
 	begun bool
 }
 
-func (l *listArray) print(part []driver.Queue) error {
+func (l *listArray) print(part []pawl.Queue) error {
 	for i := range part {
 		before := ","
 		if !l.begun {
@@ -194,7 +193,7 @@ type listTable struct {
 	widths   []int
 }
 
-func (l *listTable) print(part []driver.Queue) error {
+func (l *listTable) print(part []pawl.Queue) error {
 	if len(part) == 0 {
 		return nil
 	}
@@ -234,7 +233,7 @@ func (l *listTable) end() error {
 	return nil
 }
 
-func pid(e *driver.Entry) string {
+func pid(e *pawl.Entry) string {
 	if e.Owner.PID == 0 {
 		return "-"
 	}

@@ -120,7 +120,7 @@ func classify(err error) *failure {
 	var (
 		f       *failure
 		cannot  *child.Error
-		other   *driver.MismatchError
+		other   *pawl.MismatchError
 		stopped *child.Interrupted
 	)
 	switch {
@@ -354,7 +354,7 @@ func (a *app) completeNames(cmd *cobra.Command, args []string, prefix string) ([
 	var names []string
 	err := a.with(context.Background(), func(ctx context.Context, c *pawl.Client) error {
 		for q, err := range c.List(ctx, prefix) {
-			if bad := new(driver.NameError); errors.As(err, &bad) {
+			if bad := new(pawl.NameError); errors.As(err, &bad) {
 				continue
 			}
 			if err != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/driver"
 )
 
 func (a *app) releaseCommand() *cobra.Command {
@@ -47,7 +46,7 @@ func (a *app) release(ctx context.Context, c *pawl.Client, name string, force bo
 	return a.printReleased(name, removed)
 }
 
-func (a *app) printReleased(name string, removed []driver.Entry) error {
+func (a *app) printReleased(name string, removed []pawl.Entry) error {
 	if a.json {
 		return a.printJSON(a.out, struct {
 			Name    string      `json:"name"`

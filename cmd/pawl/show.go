@@ -56,7 +56,7 @@ func (a *app) show(ctx context.Context, c *pawl.Client, name string) error {
 		head = append(head, "TAKES")
 	}
 	rows := [][]string{head}
-	row := func(first string, e *driver.Entry, since, token string) {
+	row := func(first string, e *pawl.Entry, since, token string) {
 		r := []string{first, or(e.Owner.Label, "-"), or(e.Owner.Host, "-"), pid(e), since, span(e.TTL), token, e.ID}
 		if divided(&q) {
 			r = append(r, portion(&q, e))
@@ -80,7 +80,7 @@ func (a *app) show(ctx context.Context, c *pawl.Client, name string) error {
 }
 
 // tellLimit says that the limit was changed, if it was.
-func (a *app) tellLimit(q *driver.Queue) error {
+func (a *app) tellLimit(q *pawl.Queue) error {
 	if q.Declared == 0 {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
 )
 
@@ -47,7 +48,7 @@ func ago(d time.Duration) string {
 }
 
 // who is the owner of a claim in a sentence.
-func who(e *driver.Entry) string {
+func who(e *pawl.Entry) string {
 	var s string
 	switch o := e.Owner; {
 	case o.Host != "" && o.Label != "":
@@ -73,7 +74,7 @@ func since(d time.Duration) string {
 }
 
 // holding is who holds a name, in a sentence.
-func holding(e *driver.Entry) string {
+func holding(e *pawl.Entry) string {
 	if e == nil {
 		return "nobody holds it any more"
 	}
@@ -84,7 +85,7 @@ func holding(e *driver.Entry) string {
 }
 
 // split returns the claims that hold and those that wait, in order.
-func split(q *driver.Queue) (holders, waiters []driver.Entry) {
+func split(q *pawl.Queue) (holders, waiters []pawl.Entry) {
 	for _, e := range q.Claims {
 		if e.State == driver.Holding {
 			holders = append(holders, e)
@@ -147,7 +148,7 @@ type queueJSON struct {
 
 type claimJSON struct {
 	ID string `json:"id"`
-	driver.Owner
+	pawl.Owner
 	Units     int64 `json:"units"`
 	Token     int64 `json:"token,omitempty"`
 	AgeMS     int64 `json:"age_ms"`
@@ -156,12 +157,12 @@ type claimJSON struct {
 	Lingering bool  `json:"lingering,omitempty"`
 }
 
-func toJSON(q *driver.Queue) *queueJSON {
+func toJSON(q *pawl.Queue) *queueJSON {
 	holders, waiters := split(q)
 	return &queueJSON{q.Name, kindWord(q.Kind), q.Limit, q.Declared, claimsJSON(holders), claimsJSON(waiters)}
 }
 
-func claimsJSON(entries []driver.Entry) []claimJSON {
+func claimsJSON(entries []pawl.Entry) []claimJSON {
 	out := make([]claimJSON, 0, len(entries))
 	for _, e := range entries {
 		out = append(out, claimJSON{

@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/driver"
 )
 
 // gaveUp makes of the error of a Lock what the user is told. cause is why
 // waiting ended, nil if Lock gave up by itself.
 func (s *session) gaveUp(cause, err error) error {
 	o := s.o
-	if limit := new(driver.MismatchError); errors.As(err, &limit) {
+	if limit := new(pawl.MismatchError); errors.As(err, &limit) {
 		return s.mixed(limit)
 	}
 	timedOut := errors.Is(cause, errTimeout)
@@ -44,7 +43,7 @@ func (s *session) gaveUp(cause, err error) error {
 	}
 	holders, waiters := split(&q)
 	f := &failure{status: exitBusy, queue: toJSON(&q)}
-	var holder *driver.Entry
+	var holder *pawl.Entry
 	if len(holders) > 0 {
 		holder = &holders[0]
 	} else if held := new(pawl.HeldError); errors.As(err, &held) {
@@ -62,7 +61,7 @@ func (s *session) gaveUp(cause, err error) error {
 }
 
 // mixed is mixed, knowing the limit that others give if it was changed.
-func (s *session) mixed(e *driver.MismatchError) error {
+func (s *session) mixed(e *pawl.MismatchError) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	if q, err := s.client.Inspect(ctx, s.o.name); err == nil && q.Declared != 0 && e.Units == 0 {
@@ -244,7 +243,7 @@ func (a *app) tellWaiting(e pawl.Event, name, last string) string {
 	case a.json:
 		out := waitingJSON{Event: e.Kind.String(), Name: name, Place: e.Ahead + 1}
 		if e.Blocker != nil {
-			out.Holder = &claimsJSON([]driver.Entry{*e.Blocker})[0]
+			out.Holder = &claimsJSON([]pawl.Entry{*e.Blocker})[0]
 		}
 		a.sayJSON(out)
 	case e.Blocker == nil:

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/driver"
 )
 
 func testRWMutex(g *group) {
@@ -152,7 +151,7 @@ func testSemaphore(g *group) {
 	g.want(err, pawl.ErrHeld)
 	_, err = c.Semaphore(g.name, 4).TryAcquire(g.ctx, 1)
 	g.want(err, pawl.ErrMismatch)
-	if limit := new(driver.MismatchError); !errors.As(err, &limit) || limit.Have != 3 || limit.Want != 4 {
+	if limit := new(pawl.MismatchError); !errors.As(err, &limit) || limit.Have != 3 || limit.Want != 4 {
 		g.Errorf("%v does not name both limits", err)
 	}
 	_, err = sem(c).Acquire(g.ctx, 4)

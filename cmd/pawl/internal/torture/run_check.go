@@ -142,7 +142,7 @@ func list(ctx context.Context, client *pawl.Client, prefix string) map[string]st
 	defer cancel()
 	found := make(map[string]string)
 	for q, err := range client.List(ctx, prefix) {
-		var bad *driver.NameError
+		var bad *pawl.NameError
 		switch {
 		case errors.As(err, &bad):
 			found[bad.Name] = err.Error()

@@ -135,7 +135,8 @@ func (c *Client) RequestYield(ctx context.Context, name string) error {
 // that are held (their contexts' cause is ErrClosed), stops what the client
 // started, and returns what it could not release before ctx ended. Those
 // claims run out after their TTL. Under a context that is over already it
-// takes two seconds at the most.
+// releases for two seconds at the most. It waits for calls of an Observer or a
+// Backoff that are under way, however long they take.
 func (c *Client) Close(ctx context.Context) error { return c.core.Close(ctx) }
 
 // owner is this client as others see it.

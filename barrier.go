@@ -14,14 +14,14 @@ import (
 
 // Barrier lets a number of parties wait for each other, again and again: when
 // the last of them has come, all go on together, and the next generation
-// begins. No party can be ahead by a generation. Like a Mutex it is a name and
-// options only; all must use the same number of parties.
+// begins. No party can be ahead by a generation. Like a Mutex it is a name with
+// options; all must use the same number of parties.
 //
 // A party is one call of Wait. If it ends early, by its context, by its death
 // (noticed a TTL later), or because it cannot reach the engine for so long, the
-// barrier is broken: all who wait get ErrBroken, and so does everybody who comes,
-// until Reset, which begins the next generation. So nobody goes on without the
-// others, and nobody waits for the dead.
+// barrier is broken: all who wait get ErrBroken, and so do later calls, until Reset
+// begins the next generation. So nobody goes on without the others, and nobody waits
+// for the dead.
 //
 // Each party has a claim on a queue of the same name while it waits, so
 // [Client.Inspect] shows who is there. What is kept of a barrier that nobody
@@ -79,8 +79,8 @@ func (b *Barrier) Name() string { return b.record.Name }
 // reset, its claims were released ([Client.ForceRelease]), or the engine has lost
 // them; the message says what is known. The party whose action failed gets both
 // ErrBroken and that error. ErrMismatch: the barrier has another number of
-// parties, or the name is used for something else. ErrInvalid, ErrClosed,
-// ErrUnsupported, and errors of the engine that trying again cannot mend.
+// parties, or the name is in use for something else. ErrInvalid, ErrClosed,
+// ErrUnsupported, and permanent errors of the engine.
 func (b *Barrier) Wait(ctx context.Context) (index int, err error) {
 	ctx, call, err := b.begin(ctx, "wait for")
 	if err != nil {

@@ -27,10 +27,10 @@ type core struct {
 	owner Owner
 }
 
-// New makes a client of store; nil options are the defaults. It does no I/O.
-// Options that are not allowed are refused by the first call that needs them.
+// New returns a client of store; nil options are the defaults. It does no I/O. If
+// an option is not allowed, the first call that needs it returns the error.
 //
-// The store stays the caller's: close it after the client.
+// The caller closes the store, after the client.
 func New(store driver.Store, opts *Options) *Client {
 	host, _ := os.Hostname()
 	owner := Owner{Host: host, PID: os.Getpid()}
@@ -54,8 +54,8 @@ func newClient(c *core, opts Options, err error) *Client {
 }
 
 // With returns the same client with other options: those of c, as change leaves
-// them. Closing one closes both. If options of c are not allowed, those of the other
-// one are not either.
+// them. Closing one closes both. If the options of c are not allowed, the calls of
+// both return that error.
 func (c *Client) With(change func(*Options)) *Client {
 	opts := c.opts
 	change(&opts)
@@ -72,8 +72,8 @@ type Entry = driver.Entry
 // Owner is the process that has a claim. It is for people to read.
 type Owner = driver.Owner
 
-// Inspect returns who holds and who waits for a name, in order of arrival. An
-// engine that does not reply is an error, after ten seconds at the most.
+// Inspect returns who holds and who waits for a name, in order of arrival. If
+// the engine does not reply, it returns an error within ten seconds.
 func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
 	if err := c.usable("inspect", name); err != nil {
 		return Queue{}, err
@@ -84,8 +84,8 @@ func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
 }
 
 // List yields the queues whose names start with prefix, in no particular
-// order. A name that cannot be read is yielded with a *[NameError], and
-// the list goes on; any other error ends it. It takes as long as ctx lets it.
+// order. A name that cannot be read is yielded with a *[NameError], and the list
+// goes on; any other error ends it. Only ctx bounds how long it takes.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Queue, error] {
 	if err := c.open(); err != nil {
 		return func(yield func(Queue, error) bool) {
@@ -95,14 +95,13 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Queue, error
 	return c.core.store.List(ctx, prefix)
 }
 
-// ForceRelease takes a name away from its holders, for operators, and returns who
-// they were. They are told (ErrLost), at once where the store can push, else
-// with their next renewal; what they do until then only a token can stop. The
-// next token is greater than theirs. This client's Observer is told whom it
-// removed.
+// ForceRelease takes a lock from its holders, for operators, and returns who they
+// were. Their leases are lost (ErrLost): at once where the engine can push, else
+// with their next renewal. What they do until then only tokens can stop. The next
+// token is greater than theirs. This client's Observer is told EventRemoved.
 //
-// An engine that does not reply is an error, after ten seconds at the most: it
-// may have removed them or not. Releasing again removes whoever holds by then.
+// If the engine does not reply, it returns an error within ten seconds, and may have
+// removed them or not. Another call removes whoever holds by then.
 func (c *Client) ForceRelease(ctx context.Context, name string) ([]Entry, error) {
 	if err := c.usable("release", name); err != nil {
 		return nil, err
@@ -155,7 +154,7 @@ func (c *Client) open() error {
 	return c.err
 }
 
-// usable is what a call checks that asks the store about a name at once.
+// usable checks the name and the client for a call that asks the store at once.
 func (c *Client) usable(what, name string) error {
 	err := driver.CheckName(name)
 	if err == nil {

@@ -1,5 +1,5 @@
-// Package pawl gives Go programs distributed locks whose fencing token only
-// moves forward, on the engine a team already runs.
+// Package pawl provides distributed locks with fencing tokens that only increase,
+// on the engine that a team already runs.
 //
 //	client := pawl.New(store, nil)
 //	lease, err := client.Mutex("orders/42").Lock(ctx) // ctx bounds the waiting
@@ -16,33 +16,37 @@
 //
 // # What there is
 //
-// Each is a name and options only, made by a [Client] at no cost:
+// A [Client] makes each of these from a name, without I/O. Who holds a lock has a
+// [Lease] of it.
 //
-//   - [Mutex], [RWMutex], [Semaphore]: a [Lease] of all, of a share, of n permits;
-//     [Client.LockAll]: of several names at once.
-//   - [Election]: who leads, and what it says to the others.
-//   - [Once]: done at most once per key and period.
-//   - [Latch]: opens when so many parties have counted down.
-//   - [Barrier]: parties that wait for each other, again and again.
+//   - [Mutex]: one holder at a time.
+//   - [RWMutex]: any number of readers, or one writer.
+//   - [Semaphore]: a number of permits.
+//   - [Client.LockAll]: several mutexes at once.
+//   - [Election]: one leader, and a value that it tells the others.
+//   - [Once]: a function succeeds at most once per key and period.
+//   - [Latch]: opens when a number of parties have counted down.
+//   - [Barrier]: parties wait for each other, again and again.
 //
-// Operators look with [Client.List] and [Client.Inspect], ask holders to give
-// way with [Client.RequestYield] ([Lease.YieldRequested]), and take a name away with
-// [Client.ForceRelease].
+// For operators: [Client.List] and [Client.Inspect] return who holds and who waits,
+// [Client.RequestYield] asks holders to give way ([Lease.YieldRequested]), and
+// [Client.ForceRelease] takes a lock from its holders.
 //
-// Use one kind and size per name: another one is [ErrMismatch] as far as it can be
-// seen. A latch or the record of an election is no lock: a mutex of
-// the name of a latch is another thing, an Election and a Once of a name exclude
-// its Mutex.
+// Use one kind and size per name: while a name is in use, another one is
+// [ErrMismatch]. A latch is no lock: a latch and a mutex of one name do not notice
+// each other. An Election and a Once hold a lock, and exclude a Mutex of the same
+// name.
 //
-// # What holds
+// # What is promised
 //
 // While a lease is valid nobody else holds the name. The lease ends, by this
 // process's own clock, before the engine may give the name to another: its
 // context is cancelled with cause [ErrLost] at that moment, whether or not the
 // engine can be reached. Every grant has a [Lease.Token] greater than that of
 // every earlier grant of the name, also after release, expiry, restart and
-// loss of the engine's data. What a paused process can still break, the
-// protected resource stops by refusing a token older than one it has seen.
+// loss of the engine's data. A process that was paused may still write after its
+// lease has ended: let the protected resource refuse a token smaller than one it
+// has seen.
 //
 // Ownership is the lease, not the goroutine: any goroutine may unlock it.
 package pawl

@@ -13,12 +13,12 @@ import (
 )
 
 // Election is a mutex whose holder, the leader, tells the others a value, such
-// as its address. Like a Mutex it is a name and options only. Candidates become
-// leaders in the order in which they came; [Options] mean for a term of office
-// what they mean for a lock (MaxHold is its longest duration).
+// as its address. Like a Mutex it is a name with options. Candidates become
+// leaders in the order in which they came; [Options] mean for a leadership what
+// they mean for a lock.
 //
-// A leader's context ends, by its own clock, before another can lead. One that
-// dies is followed a TTL later by the next candidate.
+// A leader's context ends, by its own clock, before another can lead. If the leader
+// dies, the next candidate leads a TTL later.
 type Election struct {
 	client *Client
 	record record.Handle[electionState]
@@ -62,7 +62,7 @@ func (l *Leader) same(as *Leader) bool {
 //
 // Errors are those of [Mutex.Lock]; ErrDeadlock means that ctx belongs to the
 // leadership already. ErrInvalid: the value is too long. ErrMismatch: the name is
-// used for something else. Whatever the error, no claim stays behind.
+// in use for something else. Whatever the error, no claim stays behind.
 func (el *Election) Campaign(ctx context.Context, value []byte) (*Leadership, error) {
 	ctx, call, err := el.record.Begin(ctx, "campaign in", checkValue(value))
 	if err != nil {
@@ -123,10 +123,10 @@ func checkValue(value []byte) error {
 	return nil
 }
 
-// Leader returns who leads: who was elected, has told its value, and has its
-// lease at this moment by the engine's clock. ErrNoLeader: nobody. Any other error
-// means that the engine was not reached, after some twenty seconds at the most, or
-// ErrMismatch, that the name is used for something else.
+// Leader returns who leads: who was elected, has told its value, and holds its
+// lease at this moment by the engine's clock. ErrNoLeader: nobody does.
+// ErrMismatch: the name is in use for something else. If the engine cannot be
+// reached, it returns another error within some twenty seconds.
 func (el *Election) Leader(ctx context.Context) (Leader, error) {
 	ctx, call, err := el.record.Begin(ctx, "leader of", nil)
 	if err != nil {
@@ -172,8 +172,8 @@ func (el *Election) leader(ctx context.Context, call *record.Call[electionState]
 // never missed. While the engine cannot be reached it keeps trying, as
 // [Options].Backoff says, and yields nothing.
 //
-// It ends with an error: a *[WaitError] when ctx ended, ErrClosed, or one that
-// trying again cannot mend.
+// It ends with an error: a *[WaitError] when ctx ended, ErrClosed, or a permanent
+// one.
 func (el *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		ctx, call, err := el.record.Begin(ctx, "observe", nil)

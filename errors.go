@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	// ErrHeld: somebody else holds the lock, and the call was not to wait.
+	// ErrHeld: somebody else holds the lock, and the call does not wait.
 	// The error is a *[HeldError], which says who.
 	ErrHeld = engine.ErrHeld
 
@@ -23,7 +23,7 @@ var (
 	// ErrReleased: the lease was released before.
 	ErrReleased = engine.ErrReleased
 
-	// ErrDone: it was done within the period, by an earlier [Once.Do].
+	// ErrDone: an earlier [Once.Do] has succeeded within the period.
 	ErrDone = errors.New("already done")
 
 	// ErrUnknown: the engine did not reply, and may have done what it was asked
@@ -89,7 +89,7 @@ func (e *HeldError) Error() string {
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// public makes of an error of the engine the one that users see.
+// public returns the error that users see for one of the engine's.
 func public(err error) error {
 	switch e := err.(type) {
 	case *engine.HeldError:
@@ -120,8 +120,8 @@ func describe(e *Entry) string {
 }
 
 // WaitError is why a Lock, or another call that waits, gave up. It matches the
-// context's error and its cause. "Busy" and "engine out of reach" are told apart
-// by Engine.
+// context's error and its cause. Engine tells a lock that was just busy from an
+// engine that could not be reached.
 type WaitError struct {
 	Name   string
 	Cause  error  // context.Cause

@@ -14,17 +14,17 @@ import (
 )
 
 // Latch holds back those who wait for it until a number of parties have counted
-// down; then it is open, and stays so. Like a Mutex it is a name and options
-// only. The first call of CountDown or Wait, by any process, creates the latch
+// down; then it is open, and stays so. Like a Mutex it is a name with options.
+// The first call of CountDown or Wait, by any process, creates the latch
 // with that handle's count; all must use the same.
 //
 // A party that crashes before it counts down leaves the latch shut: bound Wait
 // by a context. One that crashes after it has counted.
 //
-// It is a record and no lock: a Mutex of the same name, or a Semaphore, goes on
-// beside it, and neither notices the other. To look for a record at each Lock would
-// cost a request. Latches, barriers, elections and what is done once share the
-// records, so of those a name is one (ErrMismatch).
+// It is a record and no lock: a latch and a Mutex or Semaphore of the same name do
+// not notice each other, for to look for a record at each Lock would cost a request.
+// Latches, barriers, elections and onces all have records: a name can be one of
+// these (ErrMismatch).
 //
 // A latch lives on while somebody waits, and for a day (see [Expiring])
 // after it was created, counted down or waited for last; or until it is
@@ -71,9 +71,9 @@ func (l *Latch) Name() string { return l.record.Name }
 // party is a new one with each call.
 //
 // Errors: a *[WaitError] when ctx ended before the engine had replied, and
-// errors of the engine that trying again cannot mend: the party may be counted
-// or not. ErrMismatch: the latch has another count, or the name is used for
-// something else. ErrInvalid, ErrClosed, ErrUnsupported.
+// permanent errors of the engine: the party may be counted or not. ErrMismatch: the
+// latch has another count, or the name is in use for something else. ErrInvalid,
+// ErrClosed, ErrUnsupported.
 func (l *Latch) CountDown(ctx context.Context, party string) (left int64, err error) {
 	ctx, call, err := l.begin(ctx, "count down")
 	if err != nil {
@@ -142,8 +142,8 @@ func (l *Latch) Size(ctx context.Context) (int64, error) {
 // the reason. ErrBroken: the latch was deleted, or lost by the engine, while it
 // was waited for (or it expired, while this process could not reach the engine for
 // so long); whether it was open before is not known. ErrMismatch: the latch has
-// another count, or the name is used for something else. ErrInvalid, ErrClosed,
-// ErrUnsupported, and errors of the engine that trying again cannot mend.
+// another count, or the name is in use for something else. ErrInvalid, ErrClosed,
+// ErrUnsupported, and permanent errors of the engine.
 func (l *Latch) Wait(ctx context.Context) error {
 	ctx, call, err := l.begin(ctx, "wait for")
 	if err != nil {
@@ -170,8 +170,8 @@ func (l *Latch) Wait(ctx context.Context) error {
 	}
 }
 
-// Delete removes the latch. Those who wait for it get ErrBroken; who uses the
-// name afterwards begins a new one. A latch that is not there is no error.
+// Delete removes the latch. Those who wait for it get ErrBroken; the next call with
+// the name creates a new one. A latch that is not there is no error.
 func (l *Latch) Delete(ctx context.Context) error {
 	ctx, call, err := l.begin(ctx, "delete")
 	if err != nil {

@@ -21,9 +21,9 @@ type Leadership struct {
 // Proclaim replaces the value that the others see, up to 64 KiB. It keeps trying
 // while the engine cannot be reached.
 //
-// ErrLost, ErrReleased, ErrClosed: this one leads no longer, and the value is not
-// seen. ErrInvalid: it is too long. A *[WaitError], when ctx ended, or another
-// error of the engine: it may be seen or not.
+// ErrLost, ErrReleased, ErrClosed: the leadership has ended, and the value is not
+// seen. ErrInvalid: it is too long. After a *[WaitError], when ctx ended, or another
+// error of the engine it may be seen or not.
 func (l *Leadership) Proclaim(ctx context.Context, value []byte) error {
 	ctx, call, err := l.election.record.Begin(ctx, "proclaim in", checkValue(value))
 	if err != nil {
@@ -61,9 +61,8 @@ func (l *Leadership) merge(now record.Snapshot[electionState], mine *electionSta
 	return mine, nil
 }
 
-// Resign ends the leadership: it is Unlock, and takes the value away, so that
-// those who observe see at once that nobody leads. Errors are those of
-// [Lease.Unlock].
+// Resign ends the leadership: it unlocks the lease and removes the value, so that
+// observers see at once that nobody leads. Errors are those of [Lease.Unlock].
 func (l *Leadership) Resign(ctx context.Context) error {
 	began := time.Now()
 	err := l.Lease.Unlock(ctx)

@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-go/pawl/internal/engine"
 )
 
-// Lease is a lock that is held, or several that [Client.LockAll] took, which are
-// held as one: if one of them is lost, all are. Any goroutine may use it.
+// Lease is a lock that is held, or several that [Client.LockAll] took: if one of
+// those is lost, all are. Any goroutine may use it.
 type Lease struct {
 	grant engine.Grant
 }
@@ -98,9 +98,9 @@ func notAdoptable(name, handle string) error {
 // several locks it is the earliest.
 func (l *Lease) Deadline() time.Time { return l.grant.Deadline() }
 
-// Err returns nil while the lease holds; after that ErrLost, also if it was
-// unlocked since, ErrReleased, or ErrClosed if the client was closed. It goes by
-// the clock, not by when this process was told.
+// Err returns nil while the lease holds. After that it returns ErrLost, also if the
+// lease was unlocked since; ErrReleased; or ErrClosed if the client was closed. It
+// goes by the clock, not by when this process was told.
 func (l *Lease) Err() error { return l.grant.Err() }
 
 // Lost returns a channel that is closed when the lease ends before it is
@@ -157,14 +157,14 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // HandOver gives the lease up without releasing it, and returns its Handle for
 // [Mutex.Adopt], or that of another kind of lock, in the process that takes it
 // over within the TTL. The lease ends here: its contexts are cancelled with
-// cause ErrReleased. A lock that was re-entered cannot be handed over
-// (ErrInvalid), nor a reader's that shares its claim with others of the process,
-// nor one whose MinHold is not over: only Unlock here sees to that; nor several
-// locks. After an error the lease is what it was before.
+// cause ErrReleased. After an error the lease is what it was before.
 //
-// Other errors are those of [Lease.Extend], and that the engine has not replied
-// to a Downgrade or TryUpgrade of the lease yet, or that a TryUpgrade got no reply
-// less than a TTL ago: try again, or unlock.
+// ErrInvalid: the lock was re-entered; or it is a reader's that shares its claim
+// with others of the process; or its MinHold is not over, which only Unlock here
+// keeps; or it is a lease of several locks. Other errors are those of
+// [Lease.Extend]; that the engine has not replied yet to a Downgrade or TryUpgrade
+// of the lease; and that a TryUpgrade got no reply less than a TTL ago. Then try
+// again, or unlock.
 func (l *Lease) HandOver(ctx context.Context) (handle string, err error) {
 	h, err := l.grant.HandOver(ctx)
 	if err != nil {

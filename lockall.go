@@ -13,9 +13,9 @@ import (
 // until it can or ctx ends. They are the locks of [Client.Mutex]. From 1 to 1,000
 // names are allowed, in any order; one that is there twice counts once.
 //
-// They are held as one lease: if one is lost, all are. A process that dies costs the
-// others one TTL for each of the names, at the same time. [Options].MinHold and
-// MaxHold count from when all were granted.
+// They are held as one lease: if one is lost, all are. If the process dies, all of
+// them are free a TTL later. [Options].MinHold and MaxHold count from when all were
+// granted.
 //
 // Calls with overlapping names neither block each other for ever nor starve one
 // another. While it waits for one name a call may hold those of its names that
@@ -27,7 +27,7 @@ import (
 // Where the engine can (memory, a folder, Redis), names that are free are taken in
 // one step; else one after the other.
 //
-// Errors are those of [Mutex.Lock]; a *[WaitError] and a *MismatchError say
+// Errors are those of [Mutex.Lock]; a *[WaitError] and a *[MismatchError] say
 // which name it was. ErrInvalid: no name, too many, or one that is not allowed.
 // Whatever the error, nothing stays behind.
 func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
@@ -45,10 +45,10 @@ func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
 
 // TryLockAll takes the mutexes of several names, see [Client.LockAll], if all of
 // them are free, without waiting for others. If not, the error is a
-// *[HeldError], which matches ErrHeld and says who holds one of them. An engine
-// that cannot be reached is another error, after ten seconds at the most, or ten
-// for each name where they are taken one after the other. If one is lost before
-// the last is there, that is ErrLost, and none is held.
+// *[HeldError], which matches ErrHeld and says who holds one of them. If the engine
+// cannot be reached, it returns another error within ten seconds, or ten for each
+// name where they are taken one after the other. ErrLost: one was lost before the
+// last was granted, and none is held.
 func (c *Client) TryLockAll(ctx context.Context, names ...string) (*Lease, error) {
 	keys, err := c.keys(ctx, names)
 	if err != nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Mutex is a lock that one lease holds at a time. It is a name and options
-// only: making one costs nothing, and two of the same name are the same lock.
-// Processes are served in the order in which they came, and so are the
-// goroutines of each; see docs/GUARANTEES.md for how the two go together.
+// Mutex is a lock that one lease holds at a time. It is a name with options:
+// making one costs nothing, and two of the same name are the same lock. Processes
+// are served in the order in which they came, and so are the goroutines of each;
+// see docs/GUARANTEES.md for how the two go together.
 type Mutex struct {
 	client *Client
 	name   string
@@ -25,18 +25,16 @@ func (m *Mutex) Name() string { return m.name }
 // Lock waits until the mutex is granted or ctx ends. While the engine cannot
 // be reached it keeps trying, as [Options].Backoff says.
 //
-// Errors: a *[WaitError] when ctx ended, with the engine's last error if that
-// was the reason;
-// ErrInvalid, ErrClosed, ErrDeadlock, a *[MismatchError], and errors of the
-// engine that trying again cannot mend, at once. Whatever the error, no claim
-// stays behind: if the engine cannot be told now, it is told in the
-// background until the claim's TTL has passed.
+// Errors: a *[WaitError] when ctx ended, with the engine's last error if that was
+// the reason; at once ErrInvalid, ErrClosed, ErrDeadlock, a *[MismatchError], and
+// permanent errors of the engine. Whatever the error, no claim stays behind: if the
+// engine cannot be told now, it is told in the background until the claim's TTL has
+// passed.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.lock(ctx, false) }
 
 // TryLock takes the mutex if it is free, without waiting for others. If not,
-// the error is a *[HeldError], which matches ErrHeld and says who holds it.
-// An engine that cannot be reached is another error, after ten seconds at the
-// most.
+// the error is a *[HeldError], which matches ErrHeld and says who holds it. If the
+// engine cannot be reached, TryLock returns another error within ten seconds.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.lock(ctx, true) }
 
 // Do runs f while it holds the mutex, with the context of the lease, and
@@ -53,14 +51,14 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error
 // Adopt takes over a lease from another process, or another client, by its
 // [Lease.Handle], and renews it from now on. It gets a new token. The other one
 // should have given it up with [Lease.HandOver]; if not, it loses it (ErrLost), and
-// hears of that like one whose lock was taken by [Client.ForceRelease].
+// is told as after [Client.ForceRelease].
 //
-// A lease that ended meanwhile is ErrLost. One that another has adopted already
-// is a *[HeldError], which matches ErrHeld and says who: of two adopters one gets
-// it. ErrMismatch: the name is in use with another kind of lock. ErrInvalid: handle is
-// none of such a lock, or this client has adopted it already. An engine that does
-// not reply is another error, after ten seconds at the most; trying again does no
-// harm, with this client: to another one it may be adopted already.
+// ErrLost: the lease has ended meanwhile. A *[HeldError], which matches ErrHeld and
+// says who: another has adopted it already; of two adopters one gets it.
+// ErrMismatch: the name is in use with another kind of lock. ErrInvalid: handle is
+// not one of such a lock, or this client has adopted it already. If the engine does
+// not reply, Adopt returns another error within ten seconds. The same client may try
+// again; for another one the lease may be adopted already.
 func (m *Mutex) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	key, err := m.client.key(ctx, driver.KindMutex, m.name, 1, 1)
 	if err != nil {

@@ -11,24 +11,24 @@ import (
 	"github.com/pawl-go/pawl/internal/retry"
 )
 
-// Once lets something be done at most once per key and period, over all
-// processes: a payment that is submitted twice, a message that is delivered
-// again, a task on the schedules of several machines. It is a name and options
-// only.
+// Once runs a function that is to succeed at most once per key and period, over all
+// processes: for a payment that is submitted twice, a message that is delivered
+// again, a task on the schedules of several machines. Like a Mutex it is a name with
+// options.
 //
-// Who comes first runs it. While it runs, others wait, or with TryDo are told
-// who runs it (ErrHeld); ErrDone, and nothing else, says that it was done: it
-// ended without error, and that is on record. If it failed, or its process
-// died, the next one runs it; after a death, when the TTL has passed.
+// The first caller runs its function. While it runs, others wait, or with TryDo get
+// ErrHeld, which says who runs it. Only ErrDone says that it was done: it ended
+// without error, and that is on record. If it failed, or its process died, the next
+// caller runs its own; after a death, when the TTL has passed.
 //
-// What decides is the record: it is written when a run begins, and changed when
-// it has succeeded only if no other run has begun since. So one run per period
-// at the most returns nil, whatever the network or a pause does. What a
-// run that returns ErrLost has done nevertheless is the caller's to
-// undo, or to refuse by the token ([LeaseFrom]).
+// The record decides. It is written when a run begins, and marked as done when the
+// run has succeeded, unless another run has begun since. So at most one run per
+// period returns nil, whatever the network or a pause does. A run that returns
+// ErrLost may have had effects: the caller undoes them, or the resource refuses them
+// by the token ([LeaseFrom]).
 //
-// The period begins when the run has succeeded, and is that of who ran it. A run
-// may take seven days. The key is a name like that of a Mutex, and excludes one.
+// The period begins when the run has succeeded, and is that of its caller. A run may
+// take seven days. The key is a name like that of a Mutex, and excludes one.
 // [Options].MinHold does not count here: the period does.
 type Once struct {
 	client *Client
@@ -43,34 +43,34 @@ func (c *Client) Once(key string, period time.Duration) *Once { return &Once{c, 
 // Key of what is done once.
 func (o *Once) Key() string { return o.key }
 
-// Do runs f, unless it was done within the period; while another runs it, Do
-// waits for what becomes of that. The context of f ends with ctx and with the
-// lease that keeps others out, which is [LeaseFrom] of it.
+// Do runs f, unless it was done within the period. While another caller runs it, Do
+// waits for the end of that. The context of f ends with ctx and with the lease that
+// excludes the others, which [LeaseFrom] returns.
 //
 // nil: f succeeded, and nobody will run it again in this period.
 //
 // ErrDone: it was done before; f was not called. The message says by whom.
 //
-// ErrLost, if f had no error: another has begun to run it since, for the lease
-// was lost; or the engine has lost what was on record. This run does not count:
-// roll back or compensate. If f had one, the
-// error matches that too, and says that others may have begun meanwhile.
+// ErrLost: f succeeded, but the lease was lost and another has begun to run it since,
+// or the engine has lost the record. This run does not count: roll back or
+// compensate. If f failed and the lease was lost, the error matches both, and others
+// may have begun since.
 //
-// ErrUnknown: f succeeded, but the engine did not tell whether that is on
-// record. Either ErrDone is what others will get, or they will run it. Do goes
-// on asking until ctx ends, or the client is closed, and ten seconds longer.
+// ErrUnknown: f succeeded, but the engine did not reply whether that is on record.
+// Others will get ErrDone, or run it again. Do goes on asking until ctx ends, or the
+// client is closed, and ten seconds longer.
 //
-// Any other error is f's, or f was not called: those of [Mutex.Lock],
-// ErrMismatch if the key is the name of a latch or the like, ErrUnsupported if
-// the engine cannot forget a record after the period.
+// Any other error is f's, or f was not called: those of [Mutex.Lock], ErrMismatch if
+// the key is the name of a latch or the like, ErrUnsupported if the engine cannot
+// expire a record after the period.
 func (o *Once) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	return o.do(ctx, f, false)
 }
 
-// TryDo is Do, but does not wait: while another runs it, it returns a
-// *[HeldError], which matches ErrHeld and says who that is. Whether it will have
-// been done is not known then. An engine that cannot be reached is another
-// error, after ten seconds at the most.
+// TryDo is Do, but does not wait: while another caller runs it, it returns a
+// *[HeldError], which matches ErrHeld and says who that is; whether that run will
+// succeed is not known. If the engine cannot be reached, it returns another error
+// within ten seconds.
 func (o *Once) TryDo(ctx context.Context, f func(ctx context.Context) error) error {
 	return o.do(ctx, f, true)
 }

@@ -11,7 +11,7 @@ import (
 // DefaultTTL is the time to live of a claim unless Options say otherwise.
 const DefaultTTL = 15 * time.Second
 
-// Options shape the locks of a client. The zero value of a field means its
+// Options are those of a client and its locks. The zero value of a field means its
 // default.
 type Options struct {
 	// TTL is how long the engine keeps a claim that is not renewed: what a
@@ -83,7 +83,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// terms is what each call has of the options.
+// terms returns the options that concern a single call.
 func (o *Options) terms() *engine.Terms {
 	t := &engine.Terms{MaxHold: o.MaxHold, MinHold: o.MinHold, Backoff: o.Backoff}
 	if observer := o.Observer; observer != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/pawl-go/pawl/internal/record"
 )
 
-// records is what the records of latches, barriers, elections and of what is done
-// once need of the client.
+// records returns what the records of latches, barriers, elections and onces need
+// of the client.
 func (c *Client) records() *record.Client {
 	return &record.Client{
 		Store:   c.core.store,

@@ -10,7 +10,7 @@ import (
 )
 
 // RWMutex is a lock that any number of readers, or one writer, hold at a time.
-// Like a Mutex it is a name and options only.
+// Like a Mutex it is a name with options.
 //
 // It is fair, over all processes: readers and writers are served in the order
 // in which they came, so a writer that waits stops later readers, and readers
@@ -20,9 +20,8 @@ import (
 // Readers of one process share one claim in the engine, those with the same TTL
 // and label, until somebody waits there: so reading costs no request while
 // others of the process read. Each has a lease of its own: MaxHold and MinHold
-// are the lease's, and one that ends does not touch the others. What is lost is
-// lost for all of them, when the engine cannot be reached. Plain leases
-// ([Options].NoRenewal) are not shared.
+// are the lease's, and one that ends does not touch the others. If the claim is
+// lost, all of them are. Plain leases ([Options].NoRenewal) share no claim.
 //
 // A process that dies holds up the others for the TTL, whether it read, wrote
 // or waited.
@@ -31,8 +30,8 @@ import (
 // are ErrDeadlock, or re-enter if [Options].Reentrant says so: RLock under a
 // reader's or a writer's lease, Lock under a writer's. Such leases are all one
 // with the first, have what it has, and the lock is released with the last of
-// them. Lock under a reader's lease is ErrDeadlock always: [RWLease.TryUpgrade]
-// may do.
+// them. Lock under a reader's lease is always ErrDeadlock: use
+// [RWLease.TryUpgrade].
 type RWMutex struct {
 	client *Client
 	name   string
@@ -61,8 +60,8 @@ func (m *RWMutex) RLock(ctx context.Context) (*RWLease, error) { return m.lock(c
 
 // TryRLock takes the lock to read, if no writer holds it or waits for it. If
 // not, the error is a *[HeldError], which matches ErrHeld and names a holder; if
-// a writer only waits, that is a reader. An engine that cannot be reached is
-// another error, after ten seconds at the most.
+// a writer only waits, that is a reader. If the engine cannot be reached, TryRLock
+// returns another error within ten seconds.
 func (m *RWMutex) TryRLock(ctx context.Context) (*RWLease, error) { return m.lock(ctx, 1, true) }
 
 // Do runs f while it holds the lock to write, as [Mutex.Do] does.

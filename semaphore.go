@@ -12,20 +12,20 @@ import (
 )
 
 // Semaphore has a number of permits, its limit, which leases hold between them.
-// Like a Mutex it is a name and options only. All who use a name declare the
-// same limit: the engine keeps it with the queue for as long as anybody holds or
-// waits, and returns ErrMismatch to others.
+// Like a Mutex it is a name with options. All who use a name declare the same
+// limit: the engine keeps it with the queue while anybody holds or waits, and
+// another limit is ErrMismatch.
 //
-// It is fair, over all processes: who asks for many permits is not starved by
-// those who ask for few, for they wait behind it. [Options].Overtake lets a
-// request pass, if it fits where those in front of it do not.
+// It is fair, over all processes: requests for few permits wait behind an earlier
+// one for many, and so do not starve it. [Options].Overtake lets a request pass, if
+// it fits where those in front of it do not.
 //
-// The permits of a holder that dies come back after its TTL, and those of a
-// lease that ended (ErrLost) are another's then.
+// The permits of a holder that dies come back after its TTL; those of a lease that
+// is lost (ErrLost) may be another's by then.
 //
 // A semaphore is not re-entered: each Acquire takes permits of its own, whatever
-// lease its context belongs to, and one that waits for those which its own
-// caller holds waits until its context ends.
+// lease its context belongs to. If it waits for permits that its own caller holds,
+// it waits until its context ends.
 type Semaphore struct {
 	client *Client
 	name   string
@@ -54,9 +54,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) (*Lease, error) {
 }
 
 // TryAcquire takes n permits if they are free and nobody waits for them. If not,
-// the error is a *[HeldError], which matches ErrHeld and names a holder. An
-// engine that cannot be reached is another error, after ten seconds at the
-// most.
+// the error is a *[HeldError], which matches ErrHeld and names a holder. If the
+// engine cannot be reached, it returns another error within ten seconds.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*Lease, error) {
 	return s.acquire(ctx, n, true)
 }
@@ -119,14 +118,15 @@ func (s *Semaphore) Adopt(ctx context.Context, handle string) (*Lease, error) {
 // that declare the new one, which alone may ask for more permits than the old
 // one had. Setting it back to what was declared ends the change.
 //
-// Who waits and fits now is granted. Nobody loses permits: if more are held than
-// there are now, the next ones are granted when enough came back. New requests
-// for more than there are now are ErrMismatch, those that wait already wait on
-// until there are enough, and stand in nobody's way.
+// Waiting requests that fit now are granted. Nobody loses permits: if more are held
+// than there are now, the next ones are granted when enough came back. A new request
+// for more than there are now is ErrMismatch; one that waits already goes on waiting
+// until there are enough, and holds up nobody.
 //
 // ErrMismatch: the name is in use with another kind of lock, or the limit of this
-// handle is neither the one in force nor the one that was declared. Any other error than ErrInvalid leaves open whether it was
-// changed; setting it again does no harm.
+// handle is neither the one in force nor the one that was declared. After any other
+// error than ErrInvalid the limit may have been changed or not; setting it again
+// does no harm.
 func (s *Semaphore) SetLimit(ctx context.Context, limit int64) error {
 	_, err := s.key(ctx, 1)
 	if err != nil {

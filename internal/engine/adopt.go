@@ -145,7 +145,7 @@ func (l *line) adopted(fx *effects, at instant, cl *claim, a answer, terms *Term
 		err = &HeldError{name, st.Blocker} // it was adopted already, or changed since it was handed over
 	case st.State != driver.Holding:
 		err = fmt.Errorf("adopt %q: %w: claim %s is %v now", name, ErrLost, cl.id, st.State)
-	case !at.now.Before(st.Deadline):
+	case (&belief{until: st.Deadline, slept: a.sent.slept}).left(at) <= 0:
 		err = fmt.Errorf("adopt %q: %w: the engine took too long to reply", name, ErrLost)
 	default:
 		fx.add(effect{kind: fxRegister, claim: cl, id: cl.id})

@@ -62,6 +62,9 @@ const (
 	recheckPause = 5 * time.Millisecond
 )
 
+// jitter is what a period varies by, so that clients do not renew in step.
+var jitter = retry.Jitter
+
 // believed is a copy of the claim's belief.
 func (cl *claim) believed() belief { return *cl.belief.Load() }
 
@@ -113,7 +116,7 @@ func (cl *claim) extended(a answer) {
 	if st.State == driver.Waiting {
 		period = min(period, Heartbeat)
 	}
-	m.renewAt, m.exact = a.sent.now.Add(period-retry.Jitter(period/7)), false
+	m.renewAt, m.exact = a.sent.now.Add(period-jitter(period/7)), false
 	if w, ok := cl.state.(*waiting); st.State == driver.Waiting && !st.Recheck.IsZero() {
 		if !ok || st.Ahead != w.ahead {
 			m.soon = 0

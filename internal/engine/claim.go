@@ -407,7 +407,13 @@ func (cl *claim) noticed(fx *effects, at instant, n *driver.Notice) {
 	switch {
 	case cl.id != n.ID:
 	case n.Kind == driver.Granted:
-		if waits { // or else Wait will tell
+		switch {
+		case !waits: // Wait will tell
+		case cl.request.unanswered:
+			// It may be news of what has run out since: a later Enter has entered the
+			// claim again then. Renewing it tells.
+			cl.hurry(fx, at)
+		default:
 			cl.line.granted(fx, at, cl, &n.Status)
 		}
 	case n.Kind == driver.Wanted && h != nil:

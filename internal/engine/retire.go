@@ -99,7 +99,7 @@ func (e *Engine) leave(ctx context.Context, d *departure) (known bool, err error
 			// lost.
 			return was == driver.Holding || attempt > 1, nil
 		}
-		pause := 10 * time.Millisecond << min(attempt, 6)
+		pause := min(10*time.Millisecond<<min(attempt, 6), d.ttl/8)
 		if driver.IsPermanent(err) || time.Until(d.ends) < pause || !retry.Sleep(ctx, pause) {
 			return true, fmt.Errorf("release %q: %w", r.Name, err)
 		}

@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// What was adopted while the machine slept for longer than the TTL is no grant.
+func TestAdoptedAsleep(t *testing.T) {
+	l := &line{key: Key{Name: "n", Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: 15 * time.Second}}
+	at := instant{now: time.Unix(1e6, 0)}
+	cl, ttl, err := l.adopting(at, driver.NewID(), driver.NewID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := answer{sent: at, status: driver.Status{State: driver.Holding, Token: 7, Deadline: driver.Deadline(at.now, ttl)}}
+	var fx effects
+	at = instant{at.now.Add(time.Second), 20 * time.Second}
+	if _, err := l.adopted(&fx, at, cl, a, &Terms{}, context.Background(), at.now); !errors.Is(err, ErrLost) {
+		t.Errorf("adopted, and over for 6 s: %v", err)
+	}
+	if fx.n == 0 || fx.few[fx.n-1].kind != fxRetire {
+		t.Error("the claim does not leave")
+	}
+}
+
+// A notice of a grant may come so late that the claim has run out since. If an Enter
+// got no reply, a later one may have entered the claim again: the notice is about what is
+// no more.
+func TestGrantedBeforeItWasEnteredAgain(t *testing.T) {
+	l := &line{key: Key{Name: "n", Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: 15 * time.Second}}
+	at := instant{now: time.Unix(1e6, 0)}
+	var fx effects
+	c := &caller{terms: &Terms{}}
+	cl, err := l.ask(&fx, at, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl.entered(&fx, at, cl.id, answer{sent: at, err: context.DeadlineExceeded}, true, false)
+	c.asking = false // its Backoff wants the next one at once
+	sent := instant{now: at.now.Add(30 * time.Second)}
+	waiting := driver.Status{State: driver.Waiting, Ahead: 2, Deadline: driver.Deadline(sent.now, cl.ttl)}
+	cl.entered(&fx, sent, cl.id, answer{sent: sent, status: waiting}, false, false)
+	n := driver.Notice{Kind: driver.Granted, ID: cl.id, Status: driver.Status{State: driver.Holding, Token: 7}}
+	cl.noticed(&fx, sent, &n)
+	if c.tenant != nil {
+		t.Fatal("granted by a notice that may be older than the claim")
+	}
+	if due, _, ok := cl.due(sent); !ok || due.After(sent.now) {
+		t.Fatal("it is not renewed to see")
+	}
+	a := answer{sent: sent, status: driver.Status{State: driver.Holding, Token: 9, Deadline: driver.Deadline(sent.now, cl.ttl)}}
+	cl.renewed(&fx, sent, cl.id, a)
+	if c.tenant == nil || c.tenant.token.Load() != 9 {
+		t.Fatal("not granted by the renewal")
+	}
+}

@@ -16,9 +16,9 @@ const (
 	MinTTL         = 100 * time.Millisecond
 	MaxTTL         = 7 * 24 * time.Hour
 	MaxLimit int64 = 1 << 31
-	// Front is how many of those who wait look for themselves whether something
-	// has run out that stands in their way; see Status.Recheck. One would do, the
-	// others are for the case that it is gone.
+	// Front is how many waiting claims look for themselves whether a claim in front has
+	// run out; see Status.Recheck. One would do, the others are for the case that it is
+	// gone.
 	Front = 8
 	minID = 8
 	maxID = 64

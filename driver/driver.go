@@ -49,7 +49,7 @@ type Store interface {
 	// Enter puts c at the end of its name's queue and grants what fits.
 	// If a claim with this ID is in the queue already, it is renewed (see
 	// Renew) and its status returned, so a lost reply is repeated safely. If
-	// that claim was adopted since, it is Gone for who repeats its Enter.
+	// that claim was adopted since, it is Gone for whoever repeats its Enter.
 	//
 	// With c.Try the claim holds at once or stays out (Refused).
 	// A queue in use has one kind and one limit: another one is a *MismatchError;
@@ -114,10 +114,10 @@ type Store interface {
 
 	// SetLimit changes the limit of a name for all, also while nobody claims it,
 	// until it is set again, and leaves its kind: another kind is a *MismatchError.
-	// Claims that ask for what was asked for before the first change, or for the
-	// limit in force, are taken as asking for limit. was says what the caller takes the limit for; if that is neither of the
-	// two, of a queue in use or changed before, it is a *MismatchError.
-	// Setting it back to what is asked for ends the change.
+	// Claims that declare the limit of before the first change, or the one in force,
+	// are entered with limit. was is the limit that the caller declares; if that is
+	// neither of the two, and the queue is in use or was changed before, it is a
+	// *MismatchError. Setting it back to what was declared ends the change.
 	//
 	// Waiting claims that fit now are granted. Holders stay, even if they are
 	// too many now. Waiting claims for more units than the limit keep their
@@ -178,7 +178,7 @@ type AllEnterer interface {
 }
 
 // Kind is the synchronizer that a claim or a record belongs to. A queue is of one
-// kind: what excludes in one need not do so in another.
+// kind: claims that exclude each other in one kind need not do so in another.
 type Kind byte
 
 // The values are what stores write down.
@@ -208,8 +208,8 @@ type Claim struct {
 	Owner    Owner         // for people
 }
 
-// Ref names a claim that was entered. To a store the claim is there for those
-// who bear its mark, and Gone for all others.
+// Ref names a claim that was entered. A request with another mark than the claim's
+// gets Gone.
 type Ref struct {
 	Name string
 	ID   string
@@ -272,11 +272,10 @@ type Status struct {
 	// is renewed; see [Deadline]. Zero if the call renewed nothing.
 	Deadline time.Time
 
-	// Recheck, while Waiting, is the local time at which something may have
-	// run out that stands in the way, a holder or a claim that waits in front;
-	// the owner renews the claim then. Zero for claims that are not among the
-	// first Front of those who wait, whose heartbeat is enough, and where the
-	// engine wakes those behind a claim that runs out by itself.
+	// Recheck, while Waiting, is the local time at which a claim in front, holding or
+	// waiting, may have run out; the owner renews its own claim then. It is zero for
+	// claims that are not among the first Front that wait, for which the heartbeat is
+	// enough, and where the engine itself wakes those behind a claim that runs out.
 	Recheck time.Time
 
 	// Ahead counts the waiting claims in front of a waiting one, Behind those
@@ -288,7 +287,7 @@ type Status struct {
 	Blocker *Entry
 }
 
-// Owner tells people who holds or waits; nothing is decided by it.
+// Owner says who holds or waits. It is for people: nothing depends on it.
 type Owner struct {
 	Label string `json:"label,omitempty"`
 	Host  string `json:"host,omitempty"`
@@ -329,9 +328,8 @@ const (
 	Check NoticeKind = iota
 	// Wanted: somebody began to wait for what this claim holds.
 	Wanted
-	// Granted: the claim waited, and holds now. Status is what Wait returns,
-	// which is not spared its result by this: it is the shorter way, for stores
-	// that are told of grants.
+	// Granted: the claim waited, and holds now. Status is what Wait returns, too: this
+	// is the shorter way, for stores that are told of grants.
 	Granted
 )
 

@@ -46,7 +46,7 @@ func TestAdoptBesideLateRenewal(t *testing.T) {
 		l := lock(t, a.Mutex("x"))
 		handle := l.Handle()
 		slow.on.Store(true)
-		<-slow.sent // the keeper's
+		<-slow.sent // the renewer's
 		adopted, err := b.Mutex("x").Adopt(t.Context(), handle)
 		if err != nil {
 			t.Fatal(err)

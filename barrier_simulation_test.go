@@ -125,7 +125,7 @@ func simulateBarrier(t *testing.T, seed uint64) {
 				_, err := b.Wait(wait)
 				cancel()
 				s.to = time.Now()
-				if d := s.to.Sub(s.from); d > limit+unlockPatience*3 {
+				if d := s.to.Sub(s.from); d > limit+unlockTimeout*3 {
 					t.Errorf("Wait took %v, its context %v", d, limit)
 				}
 				if s.went = err == nil; err != nil {

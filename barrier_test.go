@@ -366,4 +366,4 @@ func TestBarrierErrors(t *testing.T) {
 	})
 }
 
-const unlockPatience = 2 * time.Second
+const unlockTimeout = 2 * time.Second

@@ -137,7 +137,7 @@ func TestCloseUnderAnEndedContext(t *testing.T) {
 		start := time.Now()
 		err := c.Close(over)
 		want(t, err, context.DeadlineExceeded)
-		if d := time.Since(start); d != unlockPatience || err == nil || !strings.Contains(err.Error(), `"stays"`) {
+		if d := time.Since(start); d != unlockTimeout || err == nil || !strings.Contains(err.Error(), `"stays"`) {
 			t.Errorf("%v, after %v", err, d)
 		}
 		// It has a moment, and if that is enough all is well.

@@ -70,7 +70,7 @@ func TestBeliefGoesByTheClock(t *testing.T) {
 			t.Error("Lost is open")
 		}
 	})
-	t.Run("LeaseSet", func(t *testing.T) {
+	t.Run("several", func(t *testing.T) {
 		s, err := stalled(t).LockAll(t.Context(), "x", "y")
 		if err != nil {
 			t.Fatal(err)

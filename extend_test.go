@@ -73,7 +73,7 @@ func (s *slowRenew) Renew(ctx context.Context, rs []driver.Ref, report func(int,
 	s.Store.Renew(ctx, rs, report)
 }
 
-// A renewal by the keeper with the old TTL reaches the store after Extend
+// A renewal by the renewer with the old TTL reaches the store after Extend
 // with a longer one.
 func TestOldRenewalDoesNotShorten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestOldRenewalDoesNotShorten(t *testing.T) {
 		l := lock(t, a.Mutex("x"))
 		s.hold.Store(true)
 		for !s.once.Load() {
-			time.Sleep(10 * time.Millisecond) // the keeper's batch is made, not sent
+			time.Sleep(10 * time.Millisecond) // the renewer's batch is made, not sent
 		}
 		if err := l.Extend(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)

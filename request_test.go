@@ -63,7 +63,7 @@ func (s *swallowing) Load(ctx context.Context, name string) (driver.Record, erro
 }
 
 // TestSwallowedRequest: one request never gets a reply. It is sent again long
-// before the caller's patience ends.
+// before the caller gives up.
 func TestSwallowedRequest(t *testing.T) {
 	for name, f := range map[string]func(context.Context, *pawl.Client) error{
 		"Lock":    func(ctx context.Context, c *pawl.Client) error { _, err := c.Mutex("x").Lock(ctx); return err },
@@ -264,16 +264,16 @@ func TestBackoffIsTheCallersOwn(t *testing.T) {
 }
 
 // TestAttemptsAreTheCallersOwn: what fails for one who tries again at once does not
-// count for one who has patience.
+// count for one who waits longer.
 func TestAttemptsAreTheCallersOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, nil)
 		f.Set(func() { f.Err = faultstore.ErrNetwork })
-		patience := pawl.LimitBackoff(5, pawl.ConstantBackoff(time.Minute))
+		slow := pawl.LimitBackoff(5, pawl.ConstantBackoff(time.Minute))
 		first, failed := make(chan error, 1), make(chan error, 1)
 		go func() {
-			l, err := c.With(func(o *pawl.Options) { o.Backoff = patience }).Mutex("x").Lock(t.Context())
+			l, err := c.With(func(o *pawl.Options) { o.Backoff = slow }).Mutex("x").Lock(t.Context())
 			if err == nil {
 				unlock(t, l)
 			}

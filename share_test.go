@@ -43,7 +43,7 @@ func TestReadersShareAClaim(t *testing.T) {
 		unlock(t, l)
 	}
 	if got := claims(t, store, "x"); got != 0 || left.Load() != 1 {
-		t.Errorf("%d claims are left, %d took leave", got, left.Load())
+		t.Errorf("%d claims are left, %d Leaves", got, left.Load())
 	}
 }
 
@@ -220,7 +220,7 @@ func TestSharedClaimIsLost(t *testing.T) {
 		}
 		unlock(t, again)
 
-		// Nobody joins a claim whose time is up, though the keeper has not come
+		// Nobody joins a claim whose time is up, though the renewer has not come
 		// to it yet.
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)

@@ -110,7 +110,7 @@ func TestYieldRequestedFromTheStart(t *testing.T) {
 	})
 }
 
-// The tenures of one claim are told each for itself.
+// Each lease of one claim is told for itself.
 func TestYieldRequestedAfterAPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()

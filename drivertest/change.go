@@ -25,7 +25,7 @@ type loaded struct {
 func (e *env) change(ctx context.Context, s driver.Store, name string, version int64) <-chan loaded {
 	ch := make(chan loaded, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, longest)
 		defer cancel()
 		for {
 			r, err := s.WaitChange(ctx, name, version)

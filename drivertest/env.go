@@ -18,9 +18,9 @@ import (
 const (
 	// life is the TTL of claims that must not run out during a test.
 	life = 40 * time.Minute
-	// patience bounds the wait for something that should come at once. It is
+	// longest bounds the wait for something that should come at once. It is
 	// far below life, so that what comes only when a claim runs out fails.
-	patience = await.Limit
+	longest = await.Limit
 )
 
 // env is what a test works with: two Store values on one backing.
@@ -35,7 +35,7 @@ type env struct {
 }
 
 func newEnv(t *testing.T, h Harness, short time.Duration) *env {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*longest)
 	t.Cleanup(cancel)
 	e := &env{TB: t, h: h, backing: h.New(t), ctx: ctx, short: short}
 	if e.backing.Advance != nil {
@@ -247,7 +247,7 @@ func (e *env) leaveRef(s driver.Store, r driver.Ref, want driver.State) {
 
 // wait calls Wait until the claim does not wait any more.
 func (e *env) wait(s driver.Store, c driver.Claim) (driver.Status, error) {
-	ctx, cancel := context.WithTimeout(e.ctx, patience)
+	ctx, cancel := context.WithTimeout(e.ctx, longest)
 	defer cancel()
 	for {
 		st, err := s.Wait(ctx, ref(c))
@@ -400,9 +400,9 @@ func (e *env) entry(s driver.Store, c driver.Claim) driver.Entry {
 // eventually polls until cond is true.
 func (e *env) eventually(what string, cond func() bool) {
 	e.Helper()
-	for end := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(longest); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			e.Fatalf("not within %v: %s", patience, what)
+			e.Fatalf("not within %v: %s", longest, what)
 		}
 	}
 }
@@ -421,8 +421,8 @@ func soon[T any](e *env, ch <-chan T, what string) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(2 * patience):
-		e.Fatalf("not within %v: %s", patience, what)
+	case <-time.After(2 * longest):
+		e.Fatalf("not within %v: %s", longest, what)
 		panic("unreachable")
 	}
 }

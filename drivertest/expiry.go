@@ -213,7 +213,7 @@ func expiryAcquire(e *env) {
 	e.enter(e.a, h, driver.Holding)
 	e.enter(e.a, dead, driver.Waiting)
 	e.inTime()
-	ctx, cancel := withPatience(e)
+	ctx, cancel := withLongest(e)
 	defer cancel()
 	st, err := e.acquire(ctx, e.b, w)
 	if err != nil {

@@ -36,7 +36,7 @@ func (e *env) listen(s driver.Store) <-chan driver.Notice {
 // one comes that fits.
 func (e *env) noticed(notices <-chan driver.Notice, what string, act func() (fits func(driver.Notice) bool)) {
 	e.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(longest); time.Now().Before(end); {
 		fits := act()
 		for pause := time.After(200 * time.Millisecond); pause != nil; {
 			select {
@@ -49,7 +49,7 @@ func (e *env) noticed(notices <-chan driver.Notice, what string, act func() (fit
 			}
 		}
 	}
-	e.Fatalf("no notice within %v: %s", patience, what)
+	e.Fatalf("no notice within %v: %s", longest, what)
 }
 
 func listenWanted(e *env) {

@@ -18,8 +18,8 @@ var tokenTests = []test{
 	{name: "Stable", run: tokenStable},
 }
 
-func withPatience(e *env) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(e.ctx, patience)
+func withLongest(e *env) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(e.ctx, longest)
 }
 
 func tokenRelease(e *env) {

@@ -81,7 +81,7 @@ func TestKilledAmidMany(t *testing.T) {
 		c.kill()
 	}
 	s := mustOpen(t, dir)
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(longest); ; time.Sleep(10 * time.Millisecond) {
 		sts, err := s.EnterAll(t.Context(), someClaims(len(allNames)))
 		if err != nil {
 			t.Fatal(err)

@@ -182,7 +182,7 @@ func start(t testing.TB, role string, args ...string) *child {
 // expect waits until the child says the word, and returns the number after it.
 func (c *child) expect(word string) int64 {
 	c.t.Helper()
-	timeout := time.After(patience)
+	timeout := time.After(longest)
 	for {
 		select {
 		case line, ok := <-c.said:
@@ -225,7 +225,7 @@ func (c *child) end() {
 			c.t.Errorf("the process ended with %v", err)
 		}
 		c.ended <- nil
-	case <-time.After(patience):
+	case <-time.After(longest):
 		c.t.Error("the process does not end")
 	}
 }

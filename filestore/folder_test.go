@@ -545,7 +545,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 			t.Errorf("Listen returned %v", err)
 		}
 	}
-	for end := time.Now().Add(patience); runtime.NumGoroutine() > goroutines || descriptors() > open; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(longest); runtime.NumGoroutine() > goroutines || descriptors() > open; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d goroutines and %d descriptors before, %d and %d after", goroutines, open, runtime.NumGoroutine(), descriptors())
 		}

@@ -33,7 +33,7 @@ func TestHandedOverOutlivesItsProcess(t *testing.T) {
 	var said []string
 	select {
 	case said = <-giver.said:
-	case <-time.After(patience):
+	case <-time.After(longest):
 	}
 	if len(said) != 3 {
 		t.Fatalf("the process said %q", said)
@@ -45,7 +45,7 @@ func TestHandedOverOutlivesItsProcess(t *testing.T) {
 	try := claim("a")
 	try.Try = true
 	enter(t, s, try, driver.Refused)
-	s.in.sweepFolder(patience)
+	s.in.sweepFolder(longest)
 	client := pawl.New(s, &pawl.Options{TTL: long})
 	defer client.Close(context.Background())
 	lease, err := client.Mutex("a").Adopt(t.Context(), said[2])

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	long     = 5 * time.Minute // a TTL that does not run out during a test
-	patience = time.Minute     // for what should come at once
+	long    = 5 * time.Minute // a TTL that does not run out during a test
+	longest = time.Minute     // for what should come at once
 )
 
 func thisMachine(t testing.TB) machine {
@@ -58,7 +58,7 @@ func mustOpenOn(t testing.TB, dir string, m machine) *Store {
 }
 
 func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	t.Cleanup(cancel)
 	return ctx
 }

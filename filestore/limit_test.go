@@ -28,8 +28,8 @@ func TestLimitOverBoots(t *testing.T) {
 	s.Close()
 
 	s = mustOpenOn(t, dir, booted(t, "two", time.Minute, start.Add(24*time.Hour)))
-	s.in.sweepFolder(patience)
-	s.in.sweepFolder(patience)
+	s.in.sweepFolder(longest)
+	s.in.sweepFolder(longest)
 	if n := countFiles(t, s.in.queues.dir.Path()); n != 1 {
 		t.Fatalf("%d files are left, want that of the limit", n)
 	}
@@ -47,7 +47,7 @@ func TestLimitOverBoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Millisecond) // the clock passes the last token
-	s.in.sweepFolder(patience)
+	s.in.sweepFolder(longest)
 	if n := countFiles(t, s.in.queues.dir.Path()); n != 0 {
 		t.Errorf("%d files are left of a limit that was set back", n)
 	}

@@ -34,7 +34,7 @@ func listen(t *testing.T, s *Store) <-chan driver.Notice {
 
 func told(t *testing.T, notices <-chan driver.Notice, want driver.Notice) {
 	t.Helper()
-	for end := time.After(patience); ; {
+	for end := time.After(longest); ; {
 		select {
 		case n := <-notices:
 			if n.Kind == want.Kind && n.ID == want.ID {
@@ -99,7 +99,7 @@ func TestMailInAFile(t *testing.T) {
 	for i := 0; size() <= mailMost; i++ {
 		ours.in.send(theirs.in.id, fmt.Sprint(long, i), mailCheck)
 	}
-	for end := time.Now().Add(patience); size() > mailMost; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(longest); size() > mailMost; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the file is never made short")
 		}

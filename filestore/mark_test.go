@@ -165,7 +165,7 @@ func TestStoppedAmidTheMark(t *testing.T) {
 	}
 	// The mark is moved as soon as that can be, without another operation.
 	stopped.in.folder.drop(folderLock)
-	for end := time.Now().Add(patience); s.in.clock.mark.Load() < s.in.clock.now()+reserve/2; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(longest); s.in.clock.mark.Load() < s.in.clock.now()+reserve/2; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the mark is not moved")
 		}
@@ -182,7 +182,7 @@ func TestStoppedAmidTheMark(t *testing.T) {
 		_, err := s.Enter(ctx, claim("n"))
 		done <- err
 	}()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(longest); ; time.Sleep(time.Millisecond) {
 		s.in.folder.mu.Lock()
 		waits := len(s.in.folder.lines) > 0
 		s.in.folder.mu.Unlock()

@@ -211,7 +211,7 @@ func TestWakeUp(t *testing.T) {
 		select {
 		case at := <-held:
 			spans = append(spans, at.Sub(left))
-		case <-time.After(patience):
+		case <-time.After(longest):
 			t.Fatal("the waiter was not woken")
 		}
 		leave(t, s, c)

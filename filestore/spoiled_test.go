@@ -132,7 +132,7 @@ func TestFull(t *testing.T) {
 	if err := os.WriteFile(path, encode("a", q), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	if _, err := s.Enter(ctx, claim("a")); !errors.Is(err, driver.ErrFull) {
 		t.Errorf("Enter: %v", err)

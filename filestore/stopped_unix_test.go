@@ -65,7 +65,7 @@ func TestStoppedAmidAChange(t *testing.T) {
 		if err := stopped.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), longest)
 		defer cancel()
 		renewed := make(chan int, len(refs))
 		done := make(chan struct{})

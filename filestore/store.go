@@ -21,8 +21,8 @@ import (
 	"github.com/pawl-go/pawl/internal/wake"
 )
 
-// openPatience bounds Open, which takes no context.
-const openPatience = 10 * time.Second
+// openTimeout bounds Open, which takes no context.
+const openTimeout = 10 * time.Second
 
 // Store is a [driver.Store] in a folder. It is the client that the folder's
 // other users see: when it is closed, or its process ends, its claims end.
@@ -151,7 +151,7 @@ func (s *store) open(dir string, m machine) error {
 	if known {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), openPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
 	if err := s.folder.take(ctx, folderLock); err != nil {
 		return err

@@ -51,13 +51,13 @@ func TestSweep(t *testing.T) {
 	if _, err := s.CompareAndSwap(t.Context(), driver.Record{Name: "in use", Value: []byte("v")}); err != nil {
 		t.Fatal(err)
 	}
-	s.in.sweepFolder(patience)
+	s.in.sweepFolder(longest)
 	if n := countFiles(t, s.in.queues.dir.Path()); n != 151 {
 		t.Errorf("%d queues while all are in use, want 151", n)
 	}
 	gone.Close()
 	move(2 * time.Second)
-	s.in.sweepFolder(patience)
+	s.in.sweepFolder(longest)
 	if n := countFiles(t, s.in.queues.dir.Path()); n != 1 {
 		t.Errorf("%d queues are left, want 1", n)
 	}
@@ -74,7 +74,7 @@ func TestSweepByItself(t *testing.T) {
 		enter(t, s, claim(fmt.Sprint("dead/", i)), driver.Holding)
 	}
 	queues := s.in.queues.dir.Path()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(longest); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(dir, sweptName)); err == nil {
 			break // its own first round is over
 		} else if time.Now().After(end) {
@@ -90,7 +90,7 @@ func TestSweepByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustOpen(t, dir)
-	for end := time.Now().Add(patience); countFiles(t, queues) > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(longest); countFiles(t, queues) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("nobody cleaned up")
 		}
@@ -131,7 +131,7 @@ func TestLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := mustOpen(t, dir)
-	s.in.sweepFolder(patience)
+	s.in.sweepFolder(longest)
 	for _, of := range []string{dead, unborn} {
 		if _, err := os.Stat(of); !os.IsNotExist(err) {
 			t.Errorf("%s is still there: %v", of, err)
@@ -159,7 +159,7 @@ func TestLeftovers(t *testing.T) {
 	if err := os.WriteFile(aside, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.in.sweepFolder(patience)
+	s.in.sweepFolder(longest)
 	if _, err := os.Stat(aside); !os.IsNotExist(err) {
 		t.Errorf("a file aside that nobody needs is still there: %v", err)
 	}
@@ -203,7 +203,7 @@ func TestSweepBesideLocked(t *testing.T) {
 		defer sh.drop(bucketOf(locked.file))
 	}
 	time.Sleep(2 * time.Millisecond) // the records run out
-	s.in.sweepFolder(patience)
+	s.in.sweepFolder(longest)
 	if n := countFiles(t, s.in.queues.dir.Path()); n != 2 {
 		t.Errorf("%d queues are left, want the locked one and what lies aside", n)
 	}

@@ -20,7 +20,7 @@ const (
 	lastPause  = 2 * time.Second
 	// How long after the beginning of an attempt to subscribe an Enter still waits
 	// for it. Without a subscription it is woken by its own heartbeat only.
-	patience = 500 * time.Millisecond
+	settleTime = 500 * time.Millisecond
 )
 
 // mailbox is where the scripts of all clients leave messages for this store:
@@ -65,8 +65,8 @@ type ownerText struct {
 	text  string
 }
 
-// stopPatience bounds how long stop waits.
-const stopPatience = 2 * time.Second
+// stopTimeout bounds how long stop waits.
+const stopTimeout = 2 * time.Second
 
 func newMailbox(ctx context.Context, conn Conn, channel string) *mailbox {
 	return &mailbox{
@@ -99,7 +99,7 @@ func (b *mailbox) stop() {
 		b.done.Wait()
 		close(done)
 	}()
-	timer := time.NewTimer(stopPatience)
+	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -173,7 +173,7 @@ func (b *mailbox) await(ctx context.Context) {
 	}
 	b.begin()
 	b.mu.Lock()
-	settled, left := b.settled, patience-time.Since(b.since)
+	settled, left := b.settled, settleTime-time.Since(b.since)
 	b.mu.Unlock()
 	timer := time.NewTimer(left)
 	defer timer.Stop()

@@ -161,7 +161,7 @@ func TestAwaitSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		b := newMailbox(ctx, deafConn{}, "box")
-		for i, want := range []time.Duration{patience, 0, 0} {
+		for i, want := range []time.Duration{settleTime, 0, 0} {
 			start := time.Now()
 			b.await(ctx)
 			if d := time.Since(start); d != want {

@@ -17,7 +17,7 @@ type latchOptions struct {
 	count         int64
 	party         string
 	keep, timeout time.Duration
-	patience      time.Duration // of down
+	downTimeout   time.Duration
 }
 
 func (o *latchOptions) latch(c *pawl.Client, name string) *pawl.Latch {
@@ -74,7 +74,7 @@ Exit status:
 		return a.countDown(cmd.Context(), name, o)
 	})
 	down.Flags().StringVar(&o.party, "party", "", "who counts down, each once however often it calls (default: a new one with each call)")
-	down.Flags().DurationVar(&o.patience, "timeout", requestTimeout, "try so long while the store fails")
+	down.Flags().DurationVar(&o.downTimeout, "timeout", requestTimeout, "try so long while the store fails")
 	wait := sub("wait --count N NAME", "Wait until the latch is open", `  pawl latch wait --count 3 --timeout 5m test/42 && ./test`, func(cmd *cobra.Command, name string) error {
 		return a.await(cmd.Context(), &wait{
 			what: fmt.Sprintf("wait for latch %q", name), timeout: o.timeout,
@@ -154,7 +154,7 @@ func (o *latchOptions) check(cmd *cobra.Command, counts bool) error {
 // countDown repeats what had no reply, under the same party.
 func (a *app) countDown(ctx context.Context, name string, o *latchOptions) error {
 	var left int64
-	w := &wait{what: fmt.Sprintf("count down latch %q", name), timeout: o.patience}
+	w := &wait{what: fmt.Sprintf("count down latch %q", name), timeout: o.downTimeout}
 	w.first = func(ctx context.Context, c *pawl.Client) error { return nil }
 	w.then = func(ctx context.Context, c *pawl.Client) (err error) {
 		left, err = o.latch(c, name).CountDown(ctx, o.party)
@@ -162,7 +162,7 @@ func (a *app) countDown(ctx context.Context, name string, o *latchOptions) error
 	}
 	if err := a.await(ctx, w); err != nil {
 		if w.timedOut {
-			return &failure{status: exitUnreachable, err: fmt.Errorf("%s: no reply in %v", w.what, o.patience)}
+			return &failure{status: exitUnreachable, err: fmt.Errorf("%s: no reply in %v", w.what, o.downTimeout)}
 		}
 		return err
 	}

@@ -74,12 +74,12 @@ func (a *app) session(o *runOptions) (*session, error) {
 
 func (s *session) close() {
 	defer s.sig.Stop()
-	patience := s.watch.patience()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	timeout := s.watch.closing()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	// What never was a lease, or is one no longer, leaves nothing that anybody
 	// has to know of.
-	if err := s.client.Close(ctx); err != nil && patience == closeTimeout {
+	if err := s.client.Close(ctx); err != nil && timeout == closeTimeout {
 		s.app.warn("%v", err)
 	}
 	if err := s.store.Close(); err != nil {

@@ -156,8 +156,8 @@ func (w *watcher) place() int {
 	return w.ahead + 1
 }
 
-// patience is how long Close may take.
-func (w *watcher) patience() time.Duration {
+// closing is how long Close may take.
+func (w *watcher) closing() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

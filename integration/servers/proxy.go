@@ -12,7 +12,7 @@ import (
 // Proxy stands between a client and a server, and swallows what it is told to.
 type Proxy struct {
 	target   string
-	patience time.Duration // with a server that does not listen yet
+	within   time.Duration // with a server that does not listen yet
 	listener net.Listener
 
 	swallowed atomic.Int64
@@ -33,13 +33,13 @@ func RunProxy(t testing.TB, addr string) *Proxy {
 	return runProxy(t, addr, 0)
 }
 
-func runProxy(t testing.TB, addr string, patience time.Duration) *Proxy {
+func runProxy(t testing.TB, addr string, within time.Duration) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{target: addr, patience: patience, listener: l, conns: make(map[net.Conn]net.Conn), said: make(map[net.Conn][]byte)}
+	p := &Proxy{target: addr, within: within, listener: l, conns: make(map[net.Conn]net.Conn), said: make(map[net.Conn][]byte)}
 	p.work.Go(p.accept)
 	t.Cleanup(func() {
 		l.Close()
@@ -131,7 +131,7 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) dial() (net.Conn, error) {
-	for end := time.Now().Add(p.patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(p.within); ; time.Sleep(10 * time.Millisecond) {
 		c, err := net.Dial("tcp", p.target)
 		if err == nil || !time.Now().Before(end) {
 			return c, err

@@ -85,11 +85,11 @@ func TestSQLSpoiledName(t *testing.T) {
 			defer tx.Rollback()
 			sqltest.Exec(t, tx, "UPDATE "+e.queues+" SET asked = asked"+row)
 			// Through connections that would wait for a lock for as long as it takes.
-			patient := e.db(t)
+			slow := e.db(t)
 			if e.queues == "pawl_queues" {
-				patient = sqltest.OpenDB(t, "mysql", "root@tcp("+e.Addr()+")/pawl?innodb_lock_wait_timeout=10000")
+				slow = sqltest.OpenDB(t, "mysql", "root@tcp("+e.Addr()+")/pawl?innodb_lock_wait_timeout=10000")
 			}
-			s = newSQL(t, e, patient)
+			s = newSQL(t, e, slow)
 			n, its := others(t, ctx)
 			await.Value(t, "the others are renewed", n) // while it is locked
 			tx.Rollback()

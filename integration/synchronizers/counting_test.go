@@ -208,7 +208,7 @@ func testBrokenBarrier(g *group) {
 		}, "%d do not wait", waiting)
 		return ch
 	}
-	// One loses its patience.
+	// One gives up.
 	stays := wait(b, g.ctx, 1)
 	leaving, leave := context.WithCancelCause(g.ctx)
 	defer leave(nil)

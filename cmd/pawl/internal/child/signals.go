@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/sigquit"
 )
 
-// again is how long after the first signal another one is a user's who has lost
-// patience, and not the same one to both the process and its group.
+// again is how long after the first signal another one is the user's second, and not
+// the first one once more, sent to both the process and its group.
 const again = 100 * time.Millisecond
 
 // Signals catches the signals that are meant for the command, from before the

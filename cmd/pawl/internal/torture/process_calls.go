@@ -10,9 +10,9 @@ import (
 
 const (
 	callTick = 100 * time.Millisecond
-	// callPatience is far above what any call promises, so that a busy machine does
+	// callTimeout is far above what any call promises, so that a busy machine does
 	// not reach it.
-	callPatience = 45 * time.Second
+	callTimeout = 45 * time.Second
 )
 
 // calls watches over calls that must come to an end. It counts ticks, not time: those
@@ -76,13 +76,13 @@ func (c *calls) look() {
 		if one.ctx != nil && one.ctx.Err() == nil {
 			continue
 		}
-		if one.ticks++; one.ticks < int(callPatience/callTick) {
+		if one.ticks++; one.ticks < int(callTimeout/callTick) {
 			continue
 		}
 		stacks := make([]byte, 64<<10)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		select {
-		case c.hung <- fmt.Errorf("%s has not returned for %v; goroutines:\n%s", one.what, callPatience, stacks):
+		case c.hung <- fmt.Errorf("%s has not returned for %v; goroutines:\n%s", one.what, callTimeout, stacks):
 		default:
 		}
 	}

@@ -28,7 +28,7 @@ func (w *worker) rw() {
 	case tries:
 		way, lock = "try", m.TryLock
 	}
-	ctx, cancel := w.patience()
+	ctx, cancel := w.waiting()
 	defer cancel()
 	op := w.ask(way, "rw", name, units, driver.MaxLimit)
 	if !tries && w.chance(8) {
@@ -102,7 +102,7 @@ func (w *worker) semaphore() {
 	if w.chance(5) {
 		way, acquire = "try", s.TryAcquire
 	}
-	ctx, cancel := w.patience()
+	ctx, cancel := w.waiting()
 	defer cancel()
 	op := w.ask(way, "semaphore", name, n, limit)
 	if way == "lock" && w.chance(8) {

@@ -19,9 +19,9 @@ func (w *worker) early() (context.Context, context.CancelFunc) {
 	return context.WithCancel(context.Background())
 }
 
-// patience returns a context to lock with, which ends with the process at the
+// waiting returns a context to lock with, which ends with the process at the
 // latest.
-func (w *worker) patience() (ctx context.Context, cancel context.CancelFunc) {
+func (w *worker) waiting() (ctx context.Context, cancel context.CancelFunc) {
 	if w.chance(5) {
 		return context.WithTimeout(w.process.ctx, w.between(0, w.c.TTL/4))
 	}
@@ -141,7 +141,7 @@ func (w *worker) mutex() {
 func (w *worker) mutexOf(name string, permits int64) {
 	c, d := w.handle()
 	m := c.Mutex(name)
-	ctx, cancel := w.patience()
+	ctx, cancel := w.waiting()
 	defer cancel()
 	if permits > 0 {
 		ctx, cancel = context.WithTimeout(ctx, w.between(0, w.c.TTL/4))
@@ -209,7 +209,7 @@ func (w *worker) all() {
 	c, d := w.handle()
 	var names []string
 	var ops []Event
-	ctx, cancel := w.patience()
+	ctx, cancel := w.waiting()
 	defer cancel()
 	for i := range numbers {
 		names = append(names, w.name("mutex", i))

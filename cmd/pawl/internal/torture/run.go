@@ -178,9 +178,9 @@ func (r *run) torture(ctx context.Context, route *route) error {
 	return ctx.Err()
 }
 
-// patience is how long a process that is told to end may take: its locks wait for
+// endTimeout is how long a process that is told to end may take: its locks wait for
 // those of processes that were killed.
-func (r *run) patience() time.Duration { return 8*r.o.TTL + 30*time.Second }
+func (r *run) endTimeout() time.Duration { return 8*r.o.TTL + 30*time.Second }
 
 // end tells the processes to end, and waits until they have.
 func (r *run) end(ctx context.Context) {
@@ -190,7 +190,7 @@ func (r *run) end(ctx context.Context) {
 	var work sync.WaitGroup
 	for _, s := range r.slots {
 		if l := s.current(); l != nil {
-			work.Go(func() { l.end(ctx, r.patience()) })
+			work.Go(func() { l.end(ctx, r.endTimeout()) })
 		}
 	}
 	work.Wait()

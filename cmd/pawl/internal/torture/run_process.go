@@ -147,7 +147,7 @@ func (l *child) read(out io.Reader) {
 	l.mu.Unlock()
 	switch {
 	case stuck:
-		e.Err = fmt.Sprintf("it did not end within %v after it was told to", r.patience())
+		e.Err = fmt.Sprintf("it did not end within %v after it was told to", r.endTimeout())
 		e.Note = "stuck"
 		if name, err := l.err.save(); err == nil {
 			e.Err += "; what it did then is in " + name
@@ -210,7 +210,7 @@ func (l *child) kill() {
 
 // end tells it to end, and waits for that. A process that does not is asked what it
 // does, and killed.
-func (l *child) end(ctx context.Context, patience time.Duration) {
+func (l *child) end(ctx context.Context, timeout time.Duration) {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
@@ -219,7 +219,7 @@ func (l *child) end(ctx context.Context, patience time.Duration) {
 	case <-l.done:
 		return
 	case <-ctx.Done():
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		l.mu.Lock()
 		l.stuck = true
 		l.mu.Unlock()

@@ -180,7 +180,7 @@ func TestLockAllErrors(t *testing.T) {
 	})
 }
 
-func TestLeaseSetEnds(t *testing.T) {
+func TestSeveralEnd(t *testing.T) {
 	onBoth(t, func(t *testing.T, store driver.Store) {
 		c := pawl.New(store, nil)
 		s := lockAll(t, c, "a", "b")

@@ -51,8 +51,8 @@ func TestStaleEngineError(t *testing.T) {
 	})
 }
 
-// A Backoff that takes its time stalls the keeper: other leases are not told.
-func TestSlowBackoffStallsKeeper(t *testing.T) {
+// A Backoff that takes its time stalls the renewer: other leases are not told.
+func TestSlowBackoffStallsRenewer(t *testing.T) {
 	// Real time: synctest does not move its clock while a mutex is waited for.
 	store := memstore.New()
 	f := &faultstore.Store{Store: store}

@@ -75,6 +75,19 @@ func TestClientEngineSilent(t *testing.T) {
 	}
 }
 
+// Who only tries is told after ten seconds, however many of its requests got no reply.
+func TestTryLockEngineSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, &faultstore.Store{Store: memstore.New(), Down: true}, nil)
+		begun := time.Now()
+		_, err := c.Mutex("x").TryLock(context.Background())
+		want(t, err, context.DeadlineExceeded)
+		if d := time.Since(begun); d != 10*time.Second {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
+
 func TestList(t *testing.T) {
 	c := newClient(t, memstore.New(), nil)
 	lock(t, c.Mutex("a/1"))

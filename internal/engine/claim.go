@@ -200,7 +200,7 @@ func (cl *claim) next(fx *effects, at instant) step {
 		if until, rests := cl.resting(at); rests {
 			return step{kind: stepRest, until: until}
 		}
-		return step{kind: stepEnter, claim: cl.asked(cl.line.onlyTried()), most: cl.patience()}
+		return step{kind: stepEnter, claim: cl.asked(cl.line.onlyTried()), most: cl.patience(at)}
 	case *waiting:
 		if until, rests := cl.resting(at); rests {
 			return step{kind: stepRest, until: until}
@@ -215,13 +215,17 @@ func (cl *claim) next(fx *effects, at instant) step {
 }
 
 // patience is how long an Enter is waited for. A reply that takes longer than the TTL
-// is worth nothing.
-func (cl *claim) patience() time.Duration {
+// is worth nothing; and who only tries waits for retry.Longest in all.
+func (cl *claim) patience(at instant) time.Duration {
 	tries := 0
 	if s, ok := cl.state.(*entering); ok {
 		tries = s.tries
 	}
-	return min(retry.Timeout(tries), cl.ttl)
+	most := min(retry.Timeout(tries), cl.ttl)
+	if c := cl.line.front(); c != nil && cl.line.onlyTried() {
+		most = min(most, max(retry.Longest-at.now.Sub(c.asked), time.Millisecond))
+	}
+	return most
 }
 
 // resting returns until when the attempt is to wait: after a failure until the most

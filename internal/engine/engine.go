@@ -170,7 +170,7 @@ func (e *Engine) ask(l *line, c *caller) (first *claim, s step, err error) {
 	at := e.begin(l)
 	first, err = l.ask(&fx, at, c)
 	if first != nil {
-		s = step{kind: stepEnter, claim: first.asked(c.try), most: first.patience()}
+		s = step{kind: stepEnter, claim: first.asked(c.try), most: first.patience(at)}
 	}
 	e.commit(l, &fx)
 	return first, s, err

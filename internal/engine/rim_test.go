@@ -364,7 +364,7 @@ func (p *proc) acquire(key Key, terms *Terms, try bool, ctxEnds time.Time) (*ten
 	p.client.callers = append(p.client.callers, c)
 	p.event(func(fx *effects, at instant) {
 		if first, err = l.ask(fx, at, c); first != nil {
-			s = step{kind: stepEnter, claim: first.asked(try), most: first.patience()}
+			s = step{kind: stepEnter, claim: first.asked(try), most: first.patience(at)}
 		}
 	})
 	if err != nil {

@@ -157,8 +157,8 @@ func (l *line) adopted(fx *effects, at instant, cl *claim, a answer, terms *Term
 	}
 	l.drop(fx, cl)
 	if _, ok := cl.state.(leaving); ok { // it was closed meanwhile
-		cl.departure.ref.Used = st.Token
-		fx.add(effect{kind: fxRetire, departure: &cl.departure})
+		cl.backing.departure.ref.Used = st.Token
+		fx.add(effect{kind: fxRetire, departure: &cl.backing.departure})
 	} else if st.State == driver.Holding && a.err == nil { // it is this client's, and nobody here has it
 		fx.add(effect{kind: fxRetire, departure: cl.depart(st.Token)})
 	}

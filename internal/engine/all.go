@@ -221,7 +221,7 @@ func (g *gathering) enterAll(keys []Key) (busy int, err error) {
 func (g *gathering) enlist(keys []Key) (entries []entry, err error) {
 	asked := time.Now()
 	for _, key := range keys {
-		c := &caller{terms: g.terms, ctx: g.ctx, asked: asked, try: true, single: true}
+		c := &caller{terms: g.terms, ctx: g.ctx, asked: asked, try: true, inSet: true}
 		l, err := g.engine.join(key.Alone())
 		if err != nil {
 			return entries, err

@@ -103,7 +103,7 @@ func (cl *claim) extended(a answer) {
 	if st.Deadline.After(b.until) {
 		b.until, b.slept = st.Deadline, a.sent.slept
 	}
-	next := &cl.firstBelief
+	next := &cl.backing.belief
 	if !next.until.IsZero() { // somebody may be looking at it
 		next = new(belief)
 	}

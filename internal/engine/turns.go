@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Who of a line holds next, and what ends that. Pure, as the line.
+
+// granted hands a claim that the store says holds to the first caller.
+func (l *line) granted(fx *effects, at instant, cl *claim, st *driver.Status) {
+	if !cl.ample(at) {
+		// The news may be old, and the claim have run out since, if this
+		// process was paused; or it is nearly used up. Renewing it tells.
+		if _, waits := cl.state.(*waiting); !waits {
+			cl.state = &waiting{}
+		}
+		cl.rest.until = at.now.Add(cl.span() / 50)
+		cl.hurry(fx, at)
+		return
+	}
+	if cl == l.next || len(l.older) > 0 {
+		l.makeWay(fx, at, cl)
+	}
+	cl.rouse(fx)
+	l.trouble = nil
+	c := l.front()
+	if c == nil {
+		l.trim(fx, at)
+		return
+	}
+	l.serve(fx, at, c, l.grant(fx, at, cl, c.terms, st), nil)
+	if l.key.shared() {
+		l.share(fx, at, cl)
+	}
+	l.refuse(fx, at)
+	l.plan(fx, at)
+}
+
+// grant makes the tenant for a claim whose status st says that it holds.
+func (l *line) grant(fx *effects, at instant, cl *claim, terms *Terms, st *driver.Status) *tenant {
+	cl.backing.holding = holding{units: l.key.Units, token: st.Token, spare: st.Spare, since: at.now}
+	h := &cl.backing.holding
+	w, waited := cl.state.(*waiting)
+	if waited && cl.plain() {
+		// Its time has run while it waited: begin anew, once.
+		h.fresh = true
+		cl.hurry(fx, at)
+	}
+	seen := cl.wanted || st.Behind > 0
+	cl.state, cl.wanted = h, false
+	// Those that it stood behind will mostly come again.
+	cl.want(seen || (waited && w.ahead > 0 || at.now.Sub(l.rivals) < rivalry) && !l.key.shared())
+	if seen {
+		l.rivals = at.now
+	}
+	t := cl.serve(terms, st.Token, at)
+	if seen {
+		t.press(fx)
+	}
+	fx.date(cl)
+	return t
+}
+
+// makeWay puts a claim that was granted in the place of the present one, if it
+// was the next.
+//
+// Invariant: claims of a line that hold at the same time fit beside each
+// other. One that does not, the store no longer knows.
+func (l *line) makeWay(fx *effects, at instant, cl *claim) {
+	for _, other := range append(slices.Clone(l.older), l.claim) {
+		if h := other.held(); other != cl && h != nil && h.units+l.key.Units > l.key.Limit {
+			l.lose(fx, at, other, errors.New("the engine gave the lock to the next claim"))
+		}
+	}
+	if cl == l.next {
+		l.older = append(l.older, l.claim)
+		l.claim, l.next = cl, nil
+	}
+}
+
+// admit lets the readers who wait join those of the present claim, and reports
+// whether it did.
+func (l *line) admit(fx *effects, at instant) bool {
+	cl := l.claim
+	if cl == nil || !cl.open() || l.callers.Len() == 0 || cl.ranOut(fx, at) || !cl.ample(at) {
+		return false
+	}
+	l.share(fx, at, cl)
+	l.trim(fx, at)
+	return true
+}
+
+// share gives all who wait a tenant on the claim.
+func (l *line) share(fx *effects, at instant, cl *claim) {
+	limited := false
+	for c := l.front(); c != nil; c = l.front() {
+		t := cl.serve(c.terms, cl.held().token, at)
+		if cl.wanted {
+			t.press(fx)
+		}
+		limited = limited || c.terms.MaxHold > 0
+		l.serve(fx, at, c, t, nil)
+	}
+	if limited {
+		fx.date(cl)
+	}
+}
+
+// passable reports whether the claim can be passed on to a local caller, and with
+// which token.
+func (l *line) passable(t *tenant) (token int64, ok bool) {
+	cl := t.claim
+	h := cl.held()
+	if h == nil || l.callers.Len() == 0 || cl.room() == 0 {
+		return 0, false
+	}
+	token = t.token.Load() + 1
+	return token, token-h.token <= h.spare
+}
+
+// tooSoon reports whether the claim could be passed on by t a moment later: its
+// tokens rise by one per microsecond at the most (driver.Status.Spare), with 5 % for a
+// clock here that is faster than the store's.
+func (l *line) tooSoon(at instant, t *tenant) bool {
+	token, ok := l.passable(t)
+	return ok && !drawable(at, t.claim.held(), token)
+}
+
+func drawable(at instant, h *holding, token int64) bool {
+	return (token-h.token)*1050 <= int64(at.now.Sub(h.since))
+}
+
+// pass gives the claim that t holds to the next caller, if there is one and
+// the claim can be passed on: the hand-over without I/O.
+func (l *line) pass(fx *effects, at instant, t *tenant) bool {
+	cl := t.claim
+	h := cl.held()
+	token, ok := l.passable(t)
+	if !ok || !drawable(at, h, token) || !cl.ample(at) {
+		return false
+	}
+	c := l.front()
+	if cl.wanted {
+		h.turn--
+	}
+	t.finish(fx, ErrReleased)
+	next := cl.serve(c.terms, token, at)
+	if !next.maxHoldEnds.IsZero() || !t.maxHoldEnds.IsZero() {
+		fx.date(cl)
+	}
+	l.serve(fx, at, c, next, nil)
+	if l.callers.Len() > 0 {
+		next.press(fx)
+	}
+	l.trim(fx, at)
+	return true
+}
+
+// dismiss ends a claim that holds no longer, and its tenants.
+func (l *line) dismiss(fx *effects, at instant, cl *claim, err error) {
+	for t := cl.held().tenants; t != nil; {
+		next := t.next
+		t.prev, t.next = nil, nil
+		t.finish(fx, err)
+		t = next
+	}
+	cl.end(fx)
+	l.drop(fx, cl)
+	l.trim(fx, at)
+	l.plan(fx, at)
+}
+
+// lose ends a claim that is lost. It leaves the store, which may keep it for a TTL
+// still, if only the replies to its renewals were lost, or the time of its lease was
+// up. One that the store no longer knows leaves only if an Enter may enter it again.
+func (l *line) lose(fx *effects, at instant, cl *claim, why error) {
+	h := cl.held()
+	err, used := h.tenants.lostErr(why), h.tenants.token.Load()
+	for t := h.tenants; t != nil; t = t.next {
+		t.tellLost(fx, at, err)
+	}
+	d := cl.depart(used)
+	if why == errGone {
+		d.ref.Used, d.lingers = 0, time.Time{}
+	}
+	l.dismiss(fx, at, cl, err)
+	if why != errGone || d.again {
+		fx.add(effect{kind: fxRetire, departure: d})
+	}
+}

@@ -67,7 +67,6 @@ type name struct {
 	excused map[owned]bool // taken away from an owner who may not know yet
 	grants  []*drawn
 	kept    []*granting // with a MinHold
-	lowered bool        // the limit was
 	most    int64       // the highest limit it had
 }
 
@@ -264,7 +263,6 @@ func (c *client) pause(d time.Duration, asleep bool) {
 // proc is a coroutine.
 type proc struct {
 	*client
-	what  string
 	next  func() (struct{}, bool)
 	stop  func()
 	yield func(struct{}) bool

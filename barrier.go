@@ -109,7 +109,7 @@ func (b *Barrier) enter(ctx context.Context) (*Lease, error) {
 		return nil, err
 	}
 	key.NoRenewal = false
-	// It is a sign of life and no lock: observers are not told.
+	// It is a sign of life and no lock: observers get no events of it.
 	return c.acquire(ctx, key.Alone(), &engine.Terms{Backoff: c.opts.Backoff}, false)
 }
 
@@ -202,7 +202,7 @@ type barrierState struct {
 	Generation int64    `json:"generation"`        // from 1
 	Arrived    []string `json:"arrived,omitempty"` // the claims of those that wait in it, first come first
 	Broken     string   `json:"broken,omitempty"`  // why, if it is
-	// Last is who had arrived in the generation before, for one whose reply was lost.
+	// Last is Arrived of the generation before, for a party whose reply was lost.
 	Last []string `json:"last,omitempty"`
 	// Ruined are the latest generations that did not end well; of those up to
 	// Forgotten nobody knows any longer.
@@ -244,8 +244,8 @@ func (s *barrierState) broken(why string) *barrierState {
 	return &n
 }
 
-// outcome tells a party that came to that place of a generation what has become of
-// it: over, with nil or an error, or not over.
+// outcome returns whether that generation is over, and what its party with that claim
+// returns then.
 //
 // Invariant: a generation that was left behind by next and not by reset had all
 // its parties; what happens to the record afterwards does not change that.

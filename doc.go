@@ -16,8 +16,8 @@
 //
 // # What there is
 //
-// A [Client] makes each of these from a name, without I/O. Who holds a lock has a
-// [Lease] of it.
+// A [Client] makes each of these from a name, without I/O. Each holder of a lock has
+// a [Lease].
 //
 //   - [Mutex]: one holder at a time.
 //   - [RWMutex]: any number of readers, or one writer.

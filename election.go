@@ -32,7 +32,7 @@ func (c *Client) Election(name string) *Election {
 // Name of the election.
 func (el *Election) Name() string { return el.record.Name }
 
-// maxValue bounds what a leader tells.
+// maxValue bounds a leader's value.
 const maxValue = 64 << 10
 
 // electionState is what an election's record holds: what the leader of that
@@ -145,8 +145,8 @@ func (el *Election) Leader(ctx context.Context) (Leader, error) {
 	return l, err
 }
 
-// leader returns who leads, which is who wrote the record if its claim holds; and
-// when to look again at the latest although the record has not changed.
+// leader returns who leads: the writer of the record, if its claim holds. It also
+// returns after what time to look again if the record does not change.
 func (el *Election) leader(ctx context.Context, call *record.Call[electionState], now record.Snapshot[electionState]) (Leader, time.Duration, error) {
 	if now.Value == nil {
 		return Leader{}, record.Poll, nil

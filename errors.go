@@ -57,7 +57,7 @@ var (
 	// ErrBroken: a barrier or latch cannot be waited for any longer; the message
 	// says why. Of a barrier: a party died, left or failed; [Barrier.Reset] repairs
 	// it. Of a latch: it was deleted, or the engine has lost it; whether it was open
-	// before must be found out otherwise, and who waits again waits for a new one.
+	// before is not known, and another Wait waits for a new latch.
 	ErrBroken = errors.New("broken")
 
 	// ErrInvalid: a name, option or argument is not allowed. The message names

@@ -150,8 +150,8 @@ func (l *Latch) Wait(ctx context.Context) error {
 		return err
 	}
 	defer call.End()
-	// It is created here if need be: who waits for something that is not there
-	// could not tell that it was, opened, and expired.
+	// Wait creates the latch if need be: while there is none, it could not see that one
+	// was created, opened and expired.
 	now, err := l.change(ctx, call, func(*latchState) (changed bool) { return false })
 	if err != nil {
 		return err

@@ -36,9 +36,9 @@ const (
 	// observers are told EventLost. Removed says who they were, By who called. With
 	// Err the engine did not reply, and may have removed them or not.
 	EventRemoved
-	// EventGaveUp: a call that was to take a lock ended without it, after Waited: its
-	// context ended, somebody was in the way of one that only tries (Blocker), or
-	// the engine refused. Err is what the caller was told.
+	// EventGaveUp: a call ended without the lock, after Waited: its context ended, a call
+	// that only tries found a holder in the way (Blocker), or the engine refused. Err is
+	// what the call returned.
 	EventGaveUp
 )
 
@@ -67,7 +67,7 @@ type Event struct {
 	By      Owner   // EventRemoved: this client
 }
 
-// tell has the observer told.
+// tell passes an event to the observer, if there is one.
 func (c *Client) tell(e Event) {
 	if observer := c.opts.Observer; observer != nil {
 		c.core.Tell(func() { observer(e) })

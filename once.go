@@ -192,8 +192,8 @@ func (c *onceCall) run(ctx context.Context, now onceSnapshot, lease *Lease, f fu
 // start puts the run on record, in place of what another run that has not
 // succeeded has left.
 //
-// Invariant: f does not run before this is on record, so whoever ran it earlier
-// can no longer put its success there: that takes the version of its own start.
+// Invariant: f does not run before this is on record. From then on an earlier run
+// cannot record its success, for that takes the version of its own start.
 func (c *onceCall) start(ctx context.Context, now onceSnapshot, lease *Lease) (onceSnapshot, error) {
 	run := onceRun{Claim: fmt.Sprintf("%s.%d", lease.grant.ID(), lease.Token()), By: c.client.owner()}
 	now, err := c.ChangeFrom(ctx, now, func(now onceSnapshot) (*onceRun, error) {
@@ -216,8 +216,8 @@ func (c *onceCall) finish(ctx context.Context, started onceSnapshot, token int64
 	success.Done = true
 	begun := time.Now()
 	gone := func(now onceSnapshot) error {
-		// What was not written by now never will be: that takes the version of the
-		// start. What was, by an attempt that went unanswered, may be over.
+		// A write that has had no effect by now never has one: it takes the version of the
+		// start. One that got no reply may have had effect, and the period be over.
 		if !time.Now().Before(driver.Deadline(begun, c.done.Expiry)) {
 			return fmt.Errorf("f succeeded, %w within the period", ErrUnknown)
 		}

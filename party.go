@@ -189,7 +189,7 @@ func (p *party) examine(ctx context.Context, now barrierSnapshot) (barrierSnapsh
 	if now.Value != nil {
 		for at, id := range now.Value.Arrived {
 			left, ok := ttl[id]
-			if !ok && id != p.claim { // of its own claim's end the lease tells
+			if !ok && id != p.claim { // the end of its own claim is the end of its lease
 				return p.breakAt(ctx, now, fmt.Sprintf("party %d, with claim %s, died or lost its claim", at+1, id))
 			}
 			pause = min(pause, left)

@@ -23,7 +23,9 @@ func (s *store) Wait(ctx context.Context, r driver.Ref) (st driver.Status, err e
 //
 // Invariant: who reads that it holds has a child that lives: its session, which
 // has just replied, is the one that the child is bound to. All else is decided
-// on the children, too.
+// on the children, too; and what has died by the clock, or left meanwhile, makes
+// nobody hold before that is written: another change may come first, and grant
+// what is free to somebody else.
 func (s *store) wait(ctx context.Context, n *session, r driver.Ref) (st driver.Status, err error) {
 	var watches []<-chan zk.Event
 	var keys []watchKey
@@ -40,7 +42,8 @@ func (s *store) wait(ctx context.Context, n *session, r driver.Ref) (st driver.S
 		}
 		st = t.status(r.ID, t.q.State(r), time.Time{}, 0)
 		c := t.q.Find(r.ID)
-		if st.State == driver.Holding && c.Session == n.mark && t.l.More[r.ID].ZK == n.conn.SessionID() {
+		was := t.was[r.ID] // as it was read
+		if st.State == driver.Holding && was.Holding() && c.Session == n.mark && t.l.More[r.ID].ZK == n.conn.SessionID() {
 			t.v.held = true
 			s.see(r.Name, t.v)
 			return st, nil

@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"testing"
 	"time"
@@ -125,5 +126,51 @@ func TestZooKeeperLeaveForAnother(t *testing.T) {
 	}
 	if st := storetest.Renewed(t, a, w); st.State != driver.Gone {
 		t.Errorf("what has left is %v", st.State)
+	}
+}
+
+// What Wait says holds is said by the list too, for all others: who only finds that
+// nothing is in the way any more does not hold yet.
+func TestZooKeeperWaitTellsWhatIsWritten(t *testing.T) {
+	t.Parallel()
+	z := servers.RunZooKeeper(t, servers.ZooKeeperOptions{})
+	admin := dialZooKeeper(t, z)
+	a, b := openZooKeeper(t, z.URL(), nil), openZooKeeper(t, z.URL(), nil)
+	h, w := storetest.Mutex("x", time.Minute), storetest.Mutex("x", time.Minute)
+	storetest.Enter(t, a, h, driver.Holding)
+	storetest.Enter(t, b, w, driver.Waiting)
+	lingers := storetest.Ref(h)
+	lingers.Linger = 50 * time.Millisecond
+	if _, err := a.Leave(await.Context(t), lingers); err != nil {
+		t.Fatal(err)
+	}
+	await.That(t, "what lingers is there for ever", func() bool {
+		q, err := b.Inspect(await.Context(t), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(q.Claims) == 1
+	})
+	st, err := b.Wait(await.Context(t), storetest.Ref(w))
+	if err != nil || st.State != driver.Holding {
+		t.Fatal(st.State, err)
+	}
+	data, _, err := admin.Get("/pawl/q/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Queue struct {
+			Claims []struct {
+				ID      string
+				Granted int64
+			}
+		}
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		t.Fatal(err)
+	}
+	if cs := list.Queue.Claims; len(cs) != 1 || cs[0].ID != w.ID || cs[0].Granted == 0 {
+		t.Errorf("who waited was told that it holds; the list says %s", data)
 	}
 }

@@ -193,9 +193,9 @@ func TestSemaphoreStarvation(t *testing.T) {
 				c := newClient(t, store, nil)
 				time.Sleep(time.Second)
 				asked := time.Now()
-				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+				minute, stop := context.WithTimeout(t.Context(), time.Minute)
 				defer stop()
-				l, err := c.Semaphore("x", 5).Acquire(ctx, 5)
+				l, err := c.Semaphore("x", 5).Acquire(minute, 5)
 				if overtake {
 					want(t, err, context.DeadlineExceeded)
 				} else if err != nil {

@@ -277,7 +277,7 @@ func (f *faultyTxn) set(fault func(send func() error) error) { f.fault.Store(&fa
 // TTL, though its lease goes on for others' sake. Asked again, it is one claim.
 func TestEtcdLostReply(t *testing.T) {
 	t.Parallel()
-	const ttl = 6 * time.Second
+	const ttl = 15 * time.Second
 	e := servers.RunEtcd(t, servers.EtcdOptions{})
 	var f faultyTxn
 	a, b := etcdStore(t, dialEtcd(t, e.Addr(), f.option())), openEtcd(t, e)
@@ -301,6 +301,7 @@ func TestEtcdLostReply(t *testing.T) {
 		})
 	}
 	f.fault.Store(nil)
+	storetest.Enter(t, a, kept, driver.Holding) // again: that may have taken a while
 	st := storetest.Enter(t, a, asked, driver.Holding)
 	w := storetest.Mutex("lost", ttl)
 	storetest.Enter(t, b, w, driver.Waiting)

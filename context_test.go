@@ -8,110 +8,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/driver"
-	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
-
-// stalled returns a client whose goroutine that ends leases is stuck, as in a
-// process that was paused, from the time on at which its first lease ends.
-func stalled(t *testing.T) *pawl.Client {
-	t.Helper()
-	c := newClient(t, memstore.New(), &pawl.Options{TTL: driver.MinTTL, NoRenewal: true})
-	t.Cleanup(lock(t, c.Mutex("first to end")).Freeze())
-	return c
-}
-
-// outlive returns when the time of a lease has passed, also if that was renewed
-// once, as plain ones that had to wait are.
-func outlive(l interface{ Deadline() time.Time }) {
-	for time.Until(l.Deadline()) > 0 {
-		time.Sleep(time.Until(l.Deadline()))
-	}
-}
-
-// TestLateReplyRevivesNothing: the reply to a renewal comes after the lease has ended
-// for who looked at its context.
-func TestLateReplyRevivesNothing(t *testing.T) {
-	c := stalled(t)
-	l := lock(t, c.Mutex("x"))
-	ctx := l.Context(t.Context())
-	outlive(l)
-	if ctx.Err() == nil {
-		t.Error("Err of its context is nil")
-	}
-	l.Renewed(time.Minute)
-	want(t, l.Err(), pawl.ErrLost)
-}
-
-// TestBeliefGoesByTheClock: nobody has told the holder yet that the time of its
-// lease has passed. Whoever looks sees it.
-func TestBeliefGoesByTheClock(t *testing.T) {
-	t.Run("Lease", func(t *testing.T) {
-		c := stalled(t)
-		l := lock(t, c.Mutex("x"))
-		ctx, done := l.Context(t.Context()), l.Context(context.Background())
-		outlive(l)
-		if ctx.Err() == nil {
-			t.Error("Err of its context is nil")
-		}
-		want(t, context.Cause(ctx), pawl.ErrLost)
-		select {
-		case <-done.Done():
-		default:
-			t.Error("Done of its context is open")
-		}
-		want(t, l.Err(), pawl.ErrLost)
-		select {
-		case <-l.Lost():
-		default:
-			t.Error("Lost is open")
-		}
-	})
-	t.Run("several", func(t *testing.T) {
-		s, err := stalled(t).LockAll(t.Context(), "x", "y")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, done := s.Context(t.Context()), s.Context(context.Background())
-		outlive(s)
-		if ctx.Err() == nil {
-			t.Error("Err of its context is nil")
-		}
-		want(t, context.Cause(ctx), pawl.ErrLost)
-		select {
-		case <-done.Done():
-		default:
-			t.Error("Done of its context is open")
-		}
-		select {
-		case <-s.Lost():
-		default:
-			t.Error("Lost is open")
-		}
-		want(t, s.Err(), pawl.ErrLost)
-	})
-}
-
-// TestUnlockLooksAtTheClockLast: the lease ends while Unlock waits to get at it.
-func TestUnlockLooksAtTheClockLast(t *testing.T) {
-	f := &faultstore.Store{Store: memstore.New()}
-	c := newClient(t, f, &pawl.Options{TTL: driver.MinTTL, NoRenewal: true})
-	l := lock(t, c.Mutex("x"))
-	f.Set(func() { f.Err = faultstore.ErrNetwork }) // so that the engine does not tell
-	thaw := l.Freeze()
-	begun, unlocked := make(chan struct{}), make(chan error, 1)
-	go func() {
-		close(begun)
-		unlocked <- l.Unlock(context.Background())
-	}()
-	<-begun
-	time.Sleep(2 * driver.MinTTL)
-	thaw()
-	want(t, <-unlocked, pawl.ErrLost)
-}
 
 // slowContext is a context whose methods take as long as somebody wants.
 type slowContext struct {
@@ -161,6 +62,20 @@ func TestContextsDelayNobody(t *testing.T) {
 
 type valueKey struct{}
 
+// payload is a value that is not so small that others share its memory.
+type payload [8]int
+
+// kept returns how many of the values somebody keeps, once the caller does not.
+func kept(values []weak.Pointer[payload]) (n int) {
+	runtime.GC()
+	for _, v := range values {
+		if v.Value() != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // TestContextsOfOneParent: however many contexts are made of a parent that lives
 // long, the lease keeps one. Each has the values of its own parent.
 func TestContextsOfOneParent(t *testing.T) {
@@ -170,11 +85,14 @@ func TestContextsOfOneParent(t *testing.T) {
 	defer cancel()
 	for _, parent := range []context.Context{app, context.Background()} {
 		first := l.Context(parent)
-		before, contexts := runtime.NumGoroutine(), l.Contexts()
+		before := runtime.NumGoroutine()
+		var values []weak.Pointer[payload]
 		for i := range 1000 {
-			ctx := l.Context(context.WithValue(parent, valueKey{}, i))
-			if got := ctx.Value(valueKey{}); got != i {
-				t.Fatalf("value %v, want %d", got, i)
+			value := &payload{i}
+			values = append(values, weak.Make(value))
+			ctx := l.Context(context.WithValue(parent, valueKey{}, value))
+			if got := ctx.Value(valueKey{}); got != value {
+				t.Fatalf("value %v, want %v", got, value)
 			}
 			if pawl.LeaseFrom(ctx) != l {
 				t.Fatal("it does not belong to the lease")
@@ -185,8 +103,8 @@ func TestContextsOfOneParent(t *testing.T) {
 				t.Fatal("a child was to end, and not its parent")
 			}
 		}
-		if n := l.Contexts(); n != contexts {
-			t.Errorf("the lease keeps %d contexts more", n-contexts)
+		if n := kept(values); n > 10 {
+			t.Errorf("the lease keeps %d contexts", n)
 		}
 		if n := runtime.NumGoroutine(); n > before+10 {
 			t.Errorf("%d goroutines more", n-before)

@@ -9,7 +9,3 @@ func (el *Election) Expiring(d time.Duration) *Election {
 	e.record.Expiry = d
 	return &e
 }
-
-func (l *Lease) Contexts() int             { return l.grant.Contexts() }
-func (l *Lease) Renewed(ttl time.Duration) { l.grant.Renewed(ttl) }
-func (l *Lease) Freeze() (thaw func())     { return l.grant.Freeze() }

@@ -97,13 +97,13 @@ func (e *Engine) adopt(ctx context.Context, l *line, terms *Terms, h Handle) (*t
 	replied := false
 	defer func() { e.adoptions.end(what, replied) }()
 	at := e.begin(l)
-	cl, ttl, err := l.adopting(at, h.ID, mark)
+	cl, err := l.adopting(at, h.ID, mark)
 	l.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
 
-	asked := time.Now()
+	asked, ttl := time.Now(), key.TTL
 	one, cancel := retry.WithTimeout(ctx, min(retry.Longest, ttl))
 	a := answer{sent: e.instant()}
 	a.status, a.err = e.store.Adopt(one, driver.Adoption{
@@ -120,16 +120,16 @@ func (e *Engine) adopt(ctx context.Context, l *line, terms *Terms, h Handle) (*t
 }
 
 // adopting makes the claim that is to be adopted.
-func (l *line) adopting(at instant, id, mark string) (cl *claim, ttl time.Duration, err error) {
+func (l *line) adopting(at instant, id, mark string) (*claim, error) {
 	if l.claim != nil {
-		return nil, 0, fmt.Errorf("adopt %q: %w claim %s: this client has adopted it already", l.key.Name, driver.ErrInvalid, id)
+		return nil, fmt.Errorf("adopt %q: %w claim %s: this client has adopted it already", l.key.Name, driver.ErrInvalid, id)
 	}
-	cl = newClaim(l, id)
+	cl := newClaim(l, id)
 	cl.mark = mark
 	cl.request.byCaller = true
 	cl.sentUntil(at.now.Add(cl.ttl))
 	l.claim = cl
-	return cl, cl.ttl, nil
+	return cl, nil
 }
 
 // adopted takes over the reply.

@@ -16,6 +16,9 @@ import (
 // names, all of them or none, into what fresh has returned last: one that was given up
 // may be in use for a while. With try it waits for nobody.
 func (e *Engine) AcquireAll(ctx context.Context, keys []Key, terms *Terms, try bool, fresh func() *Grant) error {
+	if len(keys) == 1 {
+		return e.Acquire(ctx, keys[0], terms, try, fresh())
+	}
 	for attempt := 1; ; attempt++ {
 		err := e.gather(ctx, fresh(), keys, terms, try)
 		if err == nil {
@@ -231,7 +234,6 @@ func (g *gathering) enlist(keys []Key) (entries []entry, err error) {
 			g.engine.leaveLine(l)
 			return entries, err
 		}
-		ask.claim.Try = true
 		entries = append(entries, entry{l, c, cl, ask.claim})
 	}
 	return entries, nil
@@ -354,6 +356,7 @@ func (g *Grant) partEnded(t *tenant, err error) {
 		g.engine.spawn(func() { stop(errPartLost) }) // no mutex may be held
 		return
 	}
+	g.signals.closeLost()
 	g.engine.tellLost(t.claim, func() { g.signals.endContexts(err) })
 	done := make(chan struct{})
 	if g.engine.spawn(func() { defer close(done); t.claim.telling.Wait(); g.giveBack(context.Background()) }) {
@@ -370,18 +373,21 @@ func (g *Grant) giveBack(ctx context.Context) {
 
 // releaseAll is Release for several.
 func (g *Grant) releaseAll(ctx context.Context) error {
-	g.expire()
+	found := cmp.Or(g.expire(), ErrReleased)
+	g.mu.Lock()
 	if g.released.Swap(true) {
+		g.mu.Unlock()
 		return g.releasedErr()
 	}
-	var lost error
-	g.mu.Lock()
-	if !g.signals.end(&ErrReleased) {
-		lost = g.signals.over()
+	g.signals.end(&found)
+	over := g.signals.over()
+	if over != ErrReleased {
+		g.lost = over
 	}
-	giving := g.set.giving
+	lost, giving := g.lost, g.set.giving
 	g.mu.Unlock()
-	g.signals.endContexts(ErrReleased)
+	g.signals.closeLost()
+	g.signals.endContexts(over)
 	if giving != nil {
 		<-giving // the process may end after this; each takes no longer than a Release
 	}

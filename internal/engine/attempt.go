@@ -2,9 +2,10 @@ package engine
 
 import (
 	"context"
-	"github.com/pawl-go/pawl/internal/retry"
 	"sync"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/retry"
 )
 
 // attempt is the goroutine that sees a claim through to its grant, or to its end,

@@ -13,11 +13,11 @@ import (
 func TestAdoptedAsleep(t *testing.T) {
 	l := &line{key: Key{Name: "n", Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: 15 * time.Second}}
 	at := instant{now: time.Unix(1e6, 0)}
-	cl, ttl, err := l.adopting(at, driver.NewID(), driver.NewID())
+	cl, err := l.adopting(at, driver.NewID(), driver.NewID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := answer{sent: at, status: driver.Status{State: driver.Holding, Token: 7, Deadline: driver.Deadline(at.now, ttl)}}
+	a := answer{sent: at, status: driver.Status{State: driver.Holding, Token: 7, Deadline: driver.Deadline(at.now, cl.ttl)}}
 	var fx effects
 	at = instant{at.now.Add(time.Second), 20 * time.Second}
 	if _, err := l.adopted(&fx, at, cl, a, &Terms{}, context.Background(), at.now); !errors.Is(err, ErrLost) {

@@ -87,6 +87,12 @@ func (fx *effects) undate(cl *claim) { fx.add(effect{kind: fxUndate, claim: cl})
 
 // commit carries out what an event of the line has brought, and unlocks it.
 func (e *Engine) commit(l *line, fx *effects) {
+	e.keepOrder(l, fx)
+	e.perform(fx)
+}
+
+// keepOrder carries out what must keep its order, and unlocks the line.
+func (e *Engine) keepOrder(l *line, fx *effects) {
 	for i := range fx.n {
 		e.note(fx, &fx.few[i])
 	}
@@ -94,7 +100,6 @@ func (e *Engine) commit(l *line, fx *effects) {
 		e.note(fx, &fx.more[i])
 	}
 	l.mu.Unlock()
-	e.perform(fx)
 }
 
 // perform carries out what needs no order.
@@ -126,6 +131,10 @@ func (e *Engine) note(fx *effects, x *effect) {
 		e.observers.tell(x.event)
 	case fxDepart, fxRetire:
 		e.departing(x.departure)
+	case fxEnded:
+		if x.err != ErrReleased {
+			x.tenant.claim.telling.Add(1) // until ended has it told: the claim is not to leave before
+		}
 	}
 }
 

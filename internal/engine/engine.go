@@ -194,7 +194,7 @@ func (e *Engine) outcome(ctx context.Context, l *line, c *caller) (t *tenant, le
 	ctxErr, cause := ctx.Err(), context.Cause(ctx)
 	var fx effects
 	at := e.begin(l)
-	left, _ = l.giveUp(&fx, at, c, ctxErr, cause)
+	left = l.giveUp(&fx, at, c, ctxErr, cause)
 	e.commit(l, &fx)
 	return c.tenant, left, c.err
 }
@@ -276,13 +276,7 @@ func (e *Engine) close(ctx context.Context) error {
 	for i, l := range lines {
 		at := e.begin(l)
 		held = append(held, l.close(&all[i], at)...)
-		for j := range all[i].n {
-			e.note(&all[i], &all[i].few[j])
-		}
-		for j := range all[i].more {
-			e.note(&all[i], &all[i].more[j])
-		}
-		l.mu.Unlock()
+		e.keepOrder(l, &all[i])
 	}
 	for i := range all {
 		e.perform(&all[i])

@@ -51,6 +51,6 @@ func blockerOf(err error) *driver.Entry {
 	return nil
 }
 
-// NoReply is the engine's part in the error of a caller who left before its
+// noReply is the engine's part in the error of a caller who left before its
 // request got a reply.
-func NoReply(err error) error { return fmt.Errorf("no reply yet (%w)", err) }
+func noReply(err error) error { return fmt.Errorf("no reply yet (%w)", err) }

@@ -272,6 +272,7 @@ func (g *Grant) HandOver(ctx context.Context) (h Handle, err error) {
 	if err := e.extend(ctx, t, 0); err != nil {
 		return h, fmt.Errorf("hand over: %w", err)
 	}
+	defer t.signals.endReleased()
 	fx = effects{}
 	at := e.begin(l)
 	defer e.commit(l, &fx)
@@ -319,6 +320,7 @@ func (e *Engine) release(ctx context.Context, t *tenant) error {
 	}
 	d, err := t.release(&fx, at, ctx)
 	e.commit(l, &fx)
+	t.signals.endReleased()
 	if d == nil {
 		return err
 	}
@@ -340,13 +342,15 @@ func (e *Engine) release(ctx context.Context, t *tenant) error {
 	return nil
 }
 
-// ended tells those who held a tenant that it is over.
+// ended tells those who held a tenant that it is over. Who releases it ends the
+// contexts: that may take long, and others wait for what comes after this.
 func (e *Engine) ended(t *tenant, set *Grant, err error) {
-	t.signals.end(&t.err)
-	if err == ErrReleased {
-		t.signals.endContexts(err)
-	} else if t.signals.hasContexts() {
-		e.tellLost(t.claim, func() { t.signals.endContexts(err) })
+	if err != ErrReleased {
+		defer t.claim.telling.Done()
+		t.signals.closeLost()
+		if t.signals.hasContexts() {
+			e.tellLost(t.claim, func() { t.signals.endContexts(err) })
+		}
 	}
 	if set != nil {
 		set.partEnded(t, err)

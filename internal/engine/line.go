@@ -100,20 +100,20 @@ func (l *line) ask(fx *effects, at instant, c *caller) (first *claim, err error)
 }
 
 // giveUp ends a caller's waiting, whose context has ended with that error and
-// cause. left is closed once the store has heard of that. It returns false if the
-// caller was served at the same moment.
-func (l *line) giveUp(fx *effects, at instant, c *caller, ctxErr, cause error) (left <-chan struct{}, ok bool) {
+// cause, unless it was served at the same moment. left is closed once the store has
+// heard of that.
+func (l *line) giveUp(fx *effects, at instant, c *caller, ctxErr, cause error) (left <-chan struct{}) {
 	if c.place == nil {
-		return closedChan, false
+		return closedChan
 	}
 	err := &WaitError{Name: l.key.Name, Cause: cause, Context: ctxErr, Engine: l.trouble, Holder: l.holder(at)}
 	if err.Engine == nil && l.claim != nil {
 		if _, enters := l.claim.state.(*entering); enters {
-			err.Engine = NoReply(ctxErr)
+			err.Engine = noReply(ctxErr)
 		}
 	}
 	l.serve(fx, at, c, nil, err)
-	return l.trim(fx, at), true
+	return l.trim(fx, at)
 }
 
 // answered takes over what the caller's Backoff said about a failure.

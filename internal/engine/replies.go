@@ -33,7 +33,7 @@ func (cl *claim) entered(fx *effects, at instant, id string, a answer, silent, c
 		s.silent = silent
 		switch {
 		case a.err != nil && callerGone:
-			l.trouble = NoReply(a.err) // the caller goes; for the others it is tried again
+			l.trouble = noReply(a.err) // the caller goes; for the others it is tried again
 		case a.err == nil && a.status.State == driver.Gone:
 			cl.stumble(fx, at, errors.New("the engine forgot the claim at once"))
 		default:
@@ -167,7 +167,8 @@ func (cl *claim) startOver(fx *effects) {
 	fx.undate(cl)
 	cl.backing.entering = entering{}
 	cl.id, cl.state = driver.NewID(), &cl.backing.entering
-	cl.wanted, cl.term.hurried, cl.term.renewing, cl.request.unanswered = false, false, false, false
+	cl.belief.Store(&belief{plain: cl.plain()})
+	cl.wanted, cl.term, cl.request = false, term{}, request{attempt: cl.request.attempt}
 	fx.add(effect{kind: fxRegister, claim: cl, id: cl.id})
 	cl.rouse(fx)
 }

@@ -138,7 +138,7 @@ func (p *proc) hurryAll() {
 
 // ended is Engine.ended: who holds is told, which takes its time.
 func (c *client) ended(t *tenant, err error) {
-	t.signals.end(&t.err)
+	t.signals.closeLost()
 	if told := &t.claim.telling; err != ErrReleased && c.chance(0.3) {
 		c.telling[told]++
 		c.goes(func(p *proc) {
@@ -383,13 +383,9 @@ func (p *proc) acquire(key Key, terms *Terms, try bool, ctxEnds time.Time) (*ten
 		p.wait(ctxEnds, func() bool { return isClosed(c.ready) })
 		if !isClosed(c.ready) {
 			p.breathe()
-			waits, ok := c.place != nil, false
 			p.event(func(fx *effects, at instant) {
-				left, ok = l.giveUp(fx, at, c, context.DeadlineExceeded, context.DeadlineExceeded)
+				left = l.giveUp(fx, at, c, context.DeadlineExceeded, context.DeadlineExceeded)
 			})
-			if ok != waits {
-				p.failf("giveUp reports %v of a caller who waits: %v", ok, waits)
-			}
 		}
 	}
 	t, err := c.tenant, c.err
@@ -515,7 +511,7 @@ func (p *proc) handOver(t *tenant) (h Handle, err error) {
 			if err = t.cannotHandOver(fx, at); err != nil {
 				return
 			}
-			err = t.handOver(fx, at, context.Background())
+			t.handOver(fx, at, context.Background())
 			p.logf("client %d: hands over %s token %d", p.id, p.short(h.ID), h.Token)
 			p.handed[owned{h.ID, t.claim.mark}] = true
 		})
@@ -549,7 +545,8 @@ func (p *proc) adoptInto(l *line, terms *Terms, h Handle) (t *tenant, err error)
 	}
 	p.breathe()
 	at := p.instant()
-	cl, ttl, err := l.adopting(at, h.ID, mark)
+	ttl := key.TTL
+	cl, err := l.adopting(at, h.ID, mark)
 	if err != nil {
 		p.e.adoptions.end(what, false)
 		return nil, err

@@ -26,19 +26,8 @@ type ending struct {
 }
 
 // end makes err, which never changes from now on, the reason why it is over, unless
-// there is one, and reports whether it did. The contexts are ended by endContexts.
-func (s *signals) end(err *error) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err.Load() != nil {
-		return false
-	}
-	s.err.Store(err)
-	if s.lost != nil && *err != ErrReleased {
-		close(s.lost)
-	}
-	return true
-}
+// there is one, and reports whether it did. closeLost and endContexts tell of it.
+func (s *signals) end(err *error) bool { return s.err.CompareAndSwap(nil, err) }
 
 // over returns why it is over, if that was told; else nil.
 func (s *signals) over() error {
@@ -51,14 +40,26 @@ func (s *signals) over() error {
 // lostChan is closed when it ends before it is released.
 func (s *signals) lostChan() <-chan struct{} {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.lost == nil {
 		s.lost = make(chan struct{})
-		if err := s.over(); err != nil && err != ErrReleased {
-			close(s.lost)
-		}
 	}
+	s.mu.Unlock()
+	s.closeLost()
 	return s.lost
+}
+
+// closeLost closes the channel if it has ended before it was released.
+func (s *signals) closeLost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.over(); s.lost == nil || err == nil || err == ErrReleased {
+		return
+	}
+	select {
+	case <-s.lost:
+	default:
+		close(s.lost)
+	}
 }
 
 // press tells that others want it.
@@ -96,6 +97,13 @@ func (s *signals) endContexts(err error) {
 	s.mu.Unlock()
 	for _, c := range all {
 		c.cancel(err)
+	}
+}
+
+// endReleased cancels the contexts of what was released.
+func (s *signals) endReleased() {
+	if s.over() == ErrReleased {
+		s.endContexts(ErrReleased)
 	}
 }
 

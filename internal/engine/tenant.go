@@ -23,13 +23,12 @@ type tenant struct {
 	maxHoldEnds time.Time // zero: never
 	pressed     bool      // others want it, or did
 
-	err      error                 // why it is over; nil while it holds
-	deadline time.Time             // that it had, once it is over
-	ending   atomic.Pointer[error] // err, for those who do not hold the mutex
+	err      error     // why it is over; nil while it holds
+	deadline time.Time // that it had, once it is over
 
 	prev, next *tenant // others on the same claim, see holding.tenants
 	set        *Grant  // that it is a part of
-	signals    signals
+	signals    signals // err is there for those who do not hold the mutex
 }
 
 // serve makes the claim's next tenant, beside those that hold.
@@ -65,8 +64,8 @@ func (t *tenant) only() bool { return t.prev == nil && t.next == nil }
 // Invariant: whatever says that a lease holds goes by this, or by expire, which is
 // the same and tells everybody.
 func (t *tenant) over(at instant) error {
-	if err := t.ending.Load(); err != nil {
-		return *err
+	if err := t.signals.over(); err != nil {
+		return err
 	}
 	why := t.claim.belief.Load().over(at)
 	if why == nil {
@@ -172,7 +171,7 @@ func (t *tenant) finish(fx *effects, err error) {
 	}
 	t.deadline = t.until()
 	t.err = err
-	t.ending.Store(&t.err)
+	t.signals.end(&t.err)
 	fx.add(effect{kind: fxEnded, tenant: t, set: t.set, err: err})
 }
 
@@ -320,11 +319,8 @@ func (t *tenant) takeBack(fx *effects, at instant) {
 	}
 }
 
-// handOver ends the tenant, whose claim stays in the store.
-func (t *tenant) handOver(fx *effects, at instant, ctx context.Context) error {
-	if err := t.cannotHandOver(fx, at); err != nil {
-		return err
-	}
+// handOver ends a tenant that can be handed over. Its claim stays in the store.
+func (t *tenant) handOver(fx *effects, at instant, ctx context.Context) {
 	cl := t.claim
 	t.tellReleased(fx, at, ctx, t.token.Load(), nil)
 	if cl.request.unanswered {
@@ -334,5 +330,4 @@ func (t *tenant) handOver(fx *effects, at instant, ctx context.Context) error {
 		fx.add(effect{kind: fxGuard, departure: d})
 	}
 	cl.line.dismiss(fx, at, cl, ErrReleased)
-	return nil
 }

@@ -3,8 +3,8 @@ package etcd
 import (
 	"context"
 	"fmt"
-	"strings"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"

@@ -59,3 +59,36 @@ func TestGrantedBeforeItWasEnteredAgain(t *testing.T) {
 		t.Fatal("not granted by the renewal")
 	}
 }
+
+// Who gets a claim passed on may have terms by which it is passed to nobody after that:
+// those who still wait have the next one entered at once, not when this one leaves.
+func TestPassedToMinHold(t *testing.T) {
+	l := &line{key: Key{Name: "n", Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: 15 * time.Second}}
+	at := instant{now: time.Unix(1e6, 0)}
+	var fx effects
+	var callers []*caller
+	for _, terms := range []*Terms{{}, {MinHold: time.Second}, {}} {
+		callers = append(callers, &caller{terms: terms})
+	}
+	cl, err := l.ask(&fx, at, callers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range callers[1:] {
+		if _, err := l.ask(&fx, at, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := driver.Status{State: driver.Holding, Token: 7, Spare: 1000, Deadline: driver.Deadline(at.now, cl.ttl)}
+	cl.entered(&fx, at, cl.id, answer{sent: at, status: st}, false, false)
+	at.now = at.now.Add(time.Second)
+	if d, err := callers[0].tenant.release(&fx, at, context.Background()); d != nil || err != nil {
+		t.Fatalf("not passed on: %v, %v", d, err)
+	}
+	if callers[1].tenant == nil || callers[1].tenant.token.Load() != 8 {
+		t.Fatal("the second caller has not got the claim")
+	}
+	if l.next == nil {
+		t.Error("nothing was entered for the third caller")
+	}
+}

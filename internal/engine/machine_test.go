@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -167,7 +168,52 @@ func (w *world) check() {
 			w.failf("client %d: token %d was over, and holds again", g.c.id, g.t.token.Load())
 		}
 	}
+	for _, c := range w.clients {
+		if !c.crashed {
+			for _, l := range c.e.lines {
+				c.checkLine(l)
+			}
+		}
+	}
 	w.checkKnown()
+}
+
+// checkLine checks what is true of a line between two events.
+func (c *client) checkLine(l *line) {
+	n := l.callers.Len()
+	var held int64
+	for _, cl := range append([]*claim{l.claim, l.next}, l.older...) {
+		switch {
+		case cl == nil:
+		case cl.held() != nil:
+			if cl.left(c.exact()) <= 0 {
+				continue // the renewer comes to it in a moment
+			}
+			if held += cl.held().units; held > l.key.Limit {
+				c.failf("client %d: claims of a line hold that do not fit beside each other", c.id)
+			}
+		case cl.pending() && n == 0 && cl.mark == "":
+			c.failf("client %d: %s waits, and nobody for it", c.id, c.short(cl.id))
+		case !cl.pending():
+			c.failf("client %d: the line keeps %s, which is %v", c.id, c.short(cl.id), cl.state)
+		}
+	}
+	if n == 0 || l.closed {
+		return
+	}
+	if l.claim == nil || l.claim.held() != nil && l.next == nil && n > l.claim.room() {
+		c.failf("client %d: %d callers wait, and no claim is on its way", c.id, n)
+	}
+}
+
+// checkPause checks that a caller wants the Enter that is sent now.
+func (p *proc) checkPause(cl *claim, at instant) {
+	for _, c := range cl.line.all() {
+		if !c.asking && !c.retry.After(at.now) {
+			return
+		}
+	}
+	p.failf("client %d: an Enter of %s that no Backoff allows", p.id, p.short(cl.id))
 }
 
 // has reports whether the store keeps the claim for that owner, with those units.
@@ -196,7 +242,7 @@ func (w *world) checkKnown() {
 			if known == nil {
 				known = w.known()
 			}
-			if !known[me] {
+			if !known[me] && !w.isHanded(s) {
 				w.failf("client %d: claim %s is in the store, and nobody knows it", last.by.id, w.short(me.id))
 			}
 		}
@@ -222,7 +268,7 @@ func (w *world) known() map[owned]bool {
 		for me := range c.adopting {
 			known[me] = true
 		}
-		for me := range c.handed {
+		for me := range c.guarded {
 			known[me] = true
 		}
 	}
@@ -237,7 +283,7 @@ func (c *client) toldLost(e *Event) {
 		if g.c != c || g.me.id != e.Claim || g.t.token.Load() != e.Token {
 			continue
 		}
-		if errors.Is(e.Err, errGone) && g.n.has(g.me, 1, c.world.now) && !g.n.excused[g.me] && !c.forgive[g.me] && !g.t.claim.request.unanswered {
+		if (errors.Is(e.Err, errGone) || strings.Contains(e.Err.Error(), "older state")) && g.n.has(g.me, 1, c.world.now) && !g.n.excused[g.me] && !c.forgive[g.me] && !g.t.claim.request.unanswered {
 			c.failf("client %d: %s is lost, and the store has it", c.id, c.short(e.Claim))
 		}
 		if c.calm && c.world.now > c.calmAt+int64(3*c.ttl) && !g.t.claim.plain() && g.maxHold.IsZero() && g.t.err == nil {
@@ -248,7 +294,11 @@ func (c *client) toldLost(e *Event) {
 
 // checkTold checks that a reply that the claim is gone has ended it.
 func (c *client) checkTold(cl *claim, r driver.Ref, a answer) {
-	if a.err == nil && a.status.State == driver.Gone && cl.id == r.ID && cl.mark == r.Mark && cl.held() != nil {
+	h := cl.held()
+	if a.err != nil || cl.id != r.ID || cl.mark != r.Mark || h == nil {
+		return
+	}
+	if a.status.State == driver.Gone || a.status.State == driver.Waiting && a.sent.now.After(h.since) {
 		c.failf("client %d: %s is gone, and held", c.id, c.short(r.ID))
 	}
 }
@@ -264,6 +314,9 @@ func (c *client) countRenewal(cl *claim, r driver.Ref) {
 	}
 	c.renewals[r.ID] = times
 	c.stat["most renewals"] = max(c.stat["most renewals"], len(times))
+	if len(times) > 40 {
+		c.failf("client %d: %s was renewed %d times in 300 ms", c.id, c.short(r.ID), len(times))
+	}
 }
 
 // order names a line.
@@ -409,6 +462,9 @@ func (c *client) adopter(p *proc) {
 	terms, _ := p.terms()
 	key := h.key
 	key.Units = h.handle.Units
+	if p.chance(0.2) {
+		key.NoRenewal = !key.NoRenewal
+	}
 	for range 1 + p.rnd.IntN(3) {
 		t, err := p.adopt(key, terms, h.handle)
 		p.logf("client %d: adopts %s: %v", p.id, p.short(h.handle.ID), err)
@@ -425,7 +481,7 @@ func (c *client) adopter(p *proc) {
 func (w *world) trouble() {
 	c := w.clients[w.rnd.IntN(len(w.clients))]
 	on := w.anyName()
-	switch w.rnd.IntN(16) {
+	switch w.rnd.IntN(18) {
 	case 0, 1, 2:
 		c.pause(w.span(2*w.ttl), false)
 	case 3, 4, 5:
@@ -473,6 +529,20 @@ func (w *world) trouble() {
 			w.logf("client %d crashes", c.id)
 			c.crashed, c.users = true, 0
 		}
+	case 16:
+		on.former = on.q
+		on.former.Claims = slices.Clone(on.q.Claims)
+	case 17:
+		w.logf("the store goes back to an older state of %s", on.name)
+		for _, s := range slices.Concat(on.q.Claims, on.former.Claims) {
+			on.excused[owned{s.ID, s.Mark}], w.forgive[owned{s.ID, s.Mark}] = true, true
+		}
+		for _, d := range on.grants {
+			d.forgotten = true
+		}
+		last := on.q.Last
+		on.q = on.former
+		on.q.Last, on.q.Claims = last, slices.Clone(on.q.Claims)
 	case 15:
 		if w.chance(0.3) && !c.closing {
 			c.closing = true

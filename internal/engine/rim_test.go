@@ -160,10 +160,15 @@ func (c *client) pursue(cl *claim, a *attempt) {
 }
 
 func (p *proc) attempt(ctx context.Context, cl *claim, a *attempt) {
+	failed := false
 	for {
 		waiting := a.forWait(ctx)
 		var s step
-		p.event(func(fx *effects, at instant) { s = cl.next(fx, at) })
+		p.event(func(fx *effects, at instant) {
+			if s = cl.next(fx, at); s.kind == stepEnter && failed {
+				p.checkPause(cl, at)
+			}
+		})
 		switch s.kind {
 		case stepEnd:
 			return
@@ -177,6 +182,7 @@ func (p *proc) attempt(ctx context.Context, cl *claim, a *attempt) {
 		case stepEnter:
 			p.breathe()
 			ans, silent := p.enter(func() bool { return ctx.Err() != nil }, &s)
+			failed = ans.err != nil
 			p.event(func(fx *effects, at instant) { cl.entered(fx, at, s.claim.ID, ans, silent, false) })
 		case stepWait:
 			var ans answer
@@ -193,7 +199,7 @@ func (p *proc) enter(given func() bool, s *step) (a answer, silent bool) {
 	me, came := owned{s.claim.ID, ""}, false
 	p.sends(me, s.claim.TTL)
 	a.status, a.err = call(p, s.most, s.claim.TTL, given, func() (driver.Status, error) {
-		if came && p.names[s.claim.Name].q.Find(me.id) == nil {
+		if q := p.names[s.claim.Name].q.Find(me.id); came && (q == nil || q.Expires <= p.world.now/1000) {
 			p.forgive[me] = true // nobody can know that the network doubles what was replied to
 		}
 		came = true
@@ -204,7 +210,9 @@ func (p *proc) enter(given func() bool, s *step) (a answer, silent bool) {
 
 // sends notes that a request is sent that may enter the claim, or make it last for ttl.
 func (p *proc) sends(me owned, ttl time.Duration) {
-	p.lastSent[me] = sending{p.world.now, ttl, p.client}
+	if s := p.lastSent[me]; p.world.now+int64(ttl) > s.at+int64(s.ttl) {
+		p.lastSent[me] = sending{p.world.now, ttl, p.client}
+	}
 }
 
 func (c *client) consult(cl *claim, caller *caller, failures int, err error) {
@@ -262,6 +270,9 @@ func (p *proc) round(at instant) {
 		var fx effects
 		ref, renew = cl.tick(&fx, at)
 		ttl, span = cl.ttl, cl.span()
+		if h := cl.held(); renew && h != nil && cl.plain() && !h.fresh && ref.TTL > driver.MinTTL {
+			p.failf("client %d: plain lease %s is made to last longer by a look", p.id, p.short(cl.id))
+		}
 		p.commit(&fx, at)
 		if renew {
 			p.client.goes(func(p *proc) { p.sendRenewal(cl, ref, ttl, span) })
@@ -334,7 +345,9 @@ func (p *proc) leaveAgain(d *departure) {
 }
 
 func (p *proc) guard(d *departure) {
-	p.guarded[owned{d.ref.ID, d.ref.Mark}] = true
+	me := owned{d.ref.ID, d.ref.Mark}
+	p.guarded[me] = true
+	defer delete(p.guarded, me)
 	for pause := 20 * time.Millisecond; p.now().Add(pause).Before(d.ends); pause = min(2*pause, d.ttl/4) {
 		p.sleep(pause)
 		a := p.renewOne(d.handed.look, min(retry.Cleanup, d.ttl), nil)
@@ -453,6 +466,9 @@ func (p *proc) release(t *tenant) error {
 		p.client.leaving = append(p.client.leaving, d)
 	}
 	p.stat["released"]++
+	if !last && before && t.err != nil {
+		p.failf("client %d: a release of one lease of several has ended all", p.id)
+	}
 	p.commit(&fx, at)
 	if d == nil {
 		if err == nil && last && t.err == nil {
@@ -511,9 +527,10 @@ func (p *proc) handOver(t *tenant) (h Handle, err error) {
 			if err = t.cannotHandOver(fx, at); err != nil {
 				return
 			}
+			token := t.claim.held().token // of the grant; h has the last that was used
 			t.handOver(fx, at, context.Background())
 			p.logf("client %d: hands over %s token %d", p.id, p.short(h.ID), h.Token)
-			p.handed[owned{h.ID, t.claim.mark}] = true
+			p.handed[owned{h.ID, t.claim.mark}] = token
 		})
 	}
 	if err != nil {

@@ -153,9 +153,7 @@ func (l *line) pass(fx *effects, at instant, t *tenant) bool {
 		fx.date(cl)
 	}
 	l.serve(fx, at, c, next, nil)
-	if l.callers.Len() > 0 {
-		next.press(fx)
-	}
+	l.plan(fx, at) // the next one may have terms by which it passes the claim on to nobody
 	l.trim(fx, at)
 	return true
 }

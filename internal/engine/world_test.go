@@ -67,6 +67,7 @@ type name struct {
 	excused map[owned]bool // taken away from an owner who may not know yet
 	grants  []*drawn
 	kept    []*granting // with a MinHold
+	former  queue.Queue // as it was at some time
 	most    int64       // the highest limit it had
 }
 
@@ -196,7 +197,7 @@ type client struct {
 	telling  map[*sync.WaitGroup]int
 	leaving  []*departure // being told to the store
 	adopting map[owned]bool
-	handed   map[owned]bool
+	handed   map[owned]int64 // with the token
 	renewals map[string][]int64
 	guarded  map[owned]bool
 }
@@ -205,7 +206,7 @@ func (w *world) newClient() *client {
 	c := &client{
 		world: w, id: len(w.clients) + 1, e: New(nil, driver.Owner{}), rate: 1,
 		clock: time.Unix(1e6, 0), clockAt: w.now, telling: make(map[*sync.WaitGroup]int),
-		adopting: make(map[owned]bool), handed: make(map[owned]bool), renewals: make(map[string][]int64), guarded: make(map[owned]bool),
+		adopting: make(map[owned]bool), handed: make(map[owned]int64), renewals: make(map[string][]int64), guarded: make(map[owned]bool),
 	}
 	switch w.rnd.IntN(4) {
 	case 0:
@@ -497,6 +498,7 @@ func (p *proc) noticed(n driver.Notice) {
 		return
 	}
 	if cl := p.e.claimOf(n.ID); cl != nil {
+		p.breathe()
 		p.logf("client %d: notice %d for %s", p.id, n.Kind, p.short(n.ID))
 		p.event(func(fx *effects, at instant) { cl.noticed(fx, at, &n) })
 	}
@@ -523,6 +525,9 @@ func (p *proc) storeRenew(r driver.Ref, sent time.Time) (st driver.Status, err e
 
 func (p *proc) storeLeave(r driver.Ref) (was driver.State, err error) {
 	p.store(r.Name, func(n *name, o *queue.Op) {
+		if s := n.q.Find(r.ID); s != nil && s.Mark == r.Mark && s.Expires > o.Now && p.isHanded(s) {
+			p.failf("client %d: %s leaves, which was handed over", p.id, p.short(r.ID))
+		}
 		was = o.Leave(&n.q, r)
 		for _, g := range n.kept {
 			if was == driver.Holding && g.me == (owned{r.ID, r.Mark}) && p.world.now+int64(r.Linger) < g.minHold {
@@ -537,6 +542,13 @@ func (p *proc) storeLeave(r driver.Ref) (was driver.State, err error) {
 
 func (p *proc) storeResize(r driver.Ref, units int64) (st driver.Status, err error) {
 	p.store(r.Name, func(n *name, o *queue.Op) {
+		if s := n.q.Find(r.ID); s != nil && s.Mark == r.Mark && s.Expires > o.Now && p.isHanded(s) {
+			defer func(token int64) {
+				if s.Token != token {
+					p.failf("client %d: %s grows, which was handed over", p.id, p.short(r.ID))
+				}
+			}(s.Token)
+		}
 		st = n.q.Status(r.ID, o.Resize(&n.q, r, units), o.Now, time.Time{}, 0)
 		p.logf("    store %s: resize %s of client %d to %d: %v token %d", r.Name, p.short(r.ID), p.id, units, st.State, st.Token)
 	})
@@ -609,4 +621,14 @@ func (p *proc) storeWait(r driver.Ref, given func() bool) (st driver.Status, err
 		return driver.Status{}, context.Canceled
 	}
 	return st, err
+}
+
+// isHanded reports whether the claim was handed over, and nobody has adopted it.
+func (w *world) isHanded(s *queue.Claim) bool {
+	for _, c := range w.clients {
+		if token, ok := c.handed[owned{s.ID, s.Mark}]; ok && token == s.Token {
+			return true
+		}
+	}
+	return false
 }

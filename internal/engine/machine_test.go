@@ -81,6 +81,10 @@ func (w *world) uses(g *granting, of, token int64) {
 	if limit := d.token + (w.now-d.at)/1000; token > limit {
 		w.failf("client %d: token %d runs ahead of the clock, %d", g.c.id, token, limit)
 	}
+	// Contract of driver.Status.Spare, by this client's clock.
+	if h := g.t.claim.held(); token-h.token > 0 && token-h.token > int64(g.c.now().Sub(h.since)/time.Microsecond) {
+		w.failf("client %d: token %d after %d, %v after the grant", g.c.id, token, h.token, g.c.now().Sub(h.since))
+	}
 	d.used = token
 	for _, o := range g.n.grants {
 		if o == d || o.units+d.units <= g.n.most || o.forgotten || d.forgotten {
@@ -401,6 +405,10 @@ func (c *client) user(p *proc) {
 // hold has the tenant for a while, and does what can be done with it.
 func (p *proc) hold(t *tenant) {
 	rest := func() {
+		if p.hasty {
+			p.sleep(p.span(p.ttl / 100))
+			return
+		}
 		d := p.span(p.ttl / 10)
 		switch n := p.rnd.IntN(10); {
 		case n < 3:
@@ -415,7 +423,11 @@ func (p *proc) hold(t *tenant) {
 	leases := 1
 	for range p.rnd.IntN(4) {
 		rest()
-		switch p.rnd.IntN(14) {
+		what := p.rnd.IntN(14)
+		if p.hasty && p.chance(0.3) {
+			what = 4
+		}
+		switch what {
 		case 0, 1:
 			p.extend(t, 0)
 		case 2:
@@ -426,6 +438,9 @@ func (p *proc) hold(t *tenant) {
 		case 4, 5:
 			if h, err := p.handOver(t); err == nil {
 				p.handles = append(p.handles, handedOver{t.claim.line.key, h})
+				if c := p.clients[p.rnd.IntN(len(p.clients))]; p.chance(0.7) {
+					p.at(p.world.now+int64(p.span(p.ttl/20)), c, func() { c.users++; c.goes(c.adopter) })
+				}
 				return
 			}
 		case 6:
@@ -529,10 +544,7 @@ func (w *world) trouble() {
 			w.logf("client %d crashes", c.id)
 			c.crashed, c.users = true, 0
 		}
-	case 16:
-		on.former = on.q
-		on.former.Claims = slices.Clone(on.q.Claims)
-	case 17:
+	case 16, 17:
 		w.logf("the store goes back to an older state of %s", on.name)
 		for _, s := range slices.Concat(on.q.Claims, on.former.Claims) {
 			on.excused[owned{s.ID, s.Mark}], w.forgive[owned{s.ID, s.Mark}] = true, true
@@ -581,6 +593,7 @@ func play(seed uint64, verbose bool) (w *world) {
 	}()
 	w.ttl = []time.Duration{200 * time.Millisecond, time.Second, 15 * time.Second, time.Minute}[rnd.IntN(4)]
 	w.bad = []float64{0, 0.5, 1, 2}[rnd.IntN(4)]
+	w.coarse, w.hasty = rnd.IntN(4) == 0, rnd.IntN(4) == 0
 	names := []string{"mutex", "election", "rw", "semaphore"}
 	if rnd.IntN(3) > 0 {
 		names = []string{names[rnd.IntN(4)]}

@@ -268,10 +268,11 @@ func (p *proc) round(at instant) {
 		var renew bool
 		var ttl, span time.Duration
 		var fx effects
+		hurried := cl.term.hurried
 		ref, renew = cl.tick(&fx, at)
 		ttl, span = cl.ttl, cl.span()
-		if h := cl.held(); renew && h != nil && cl.plain() && !h.fresh && ref.TTL > driver.MinTTL {
-			p.failf("client %d: plain lease %s is made to last longer by a look", p.id, p.short(cl.id))
+		if h := cl.held(); renew && h != nil && cl.plain() && (!h.fresh && ref.TTL > driver.MinTTL || !hurried) {
+			p.failf("client %d: plain lease %s is renewed by itself", p.id, p.short(cl.id))
 		}
 		p.commit(&fx, at)
 		if renew {

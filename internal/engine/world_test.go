@@ -38,6 +38,8 @@ type world struct {
 	away    int64 // until then the store replies to nobody
 	handles []handedOver
 	bad     float64 // how often messages go wrong
+	coarse  bool    // the store's dates of Recheck are too early
+	hasty   bool    // leases are short, and handed over
 
 	lastSent map[owned]sending
 	forgive  map[owned]bool // claims that a client cannot see to the end
@@ -509,7 +511,14 @@ func (p *proc) noticed(n driver.Notice) {
 func (p *proc) storeEnter(a driver.Claim, sent time.Time) (st driver.Status, err error) {
 	p.store(a.Name, func(n *name, o *queue.Op) {
 		state, e := o.Enter(&n.q, &a)
+		if p.chance(0.2) {
+			n.former = n.q
+			n.former.Claims = slices.Clone(n.q.Claims)
+		}
 		st, err = n.q.Status(a.ID, state, o.Now, sent, a.TTL), queue.NameLimit(e, a.Name)
+		if p.coarse && !st.Recheck.IsZero() {
+			st.Recheck = sent
+		}
 		p.logf("    store %s: enter %s of client %d try=%v: %v ahead %d %v", a.Name, p.short(a.ID), p.id, a.Try, st.State, st.Ahead, err)
 	})
 	return st, err
@@ -518,6 +527,9 @@ func (p *proc) storeEnter(a driver.Claim, sent time.Time) (st driver.Status, err
 func (p *proc) storeRenew(r driver.Ref, sent time.Time) (st driver.Status, err error) {
 	p.store(r.Name, func(n *name, o *queue.Op) {
 		st = n.q.Status(r.ID, o.Renew(&n.q, r), o.Now, sent, r.TTL)
+		if p.coarse && !st.Recheck.IsZero() {
+			st.Recheck = sent
+		}
 		p.logf("    store %s: renew %s of client %d for %v: %v", r.Name, p.short(r.ID), p.id, r.TTL, st.State)
 	})
 	return st, nil
@@ -627,7 +639,7 @@ func (p *proc) storeWait(r driver.Ref, given func() bool) (st driver.Status, err
 func (w *world) isHanded(s *queue.Claim) bool {
 	for _, c := range w.clients {
 		if token, ok := c.handed[owned{s.ID, s.Mark}]; ok && token == s.Token {
-			return true
+			return !w.forgive[owned{s.ID, s.Mark}]
 		}
 	}
 	return false

@@ -69,8 +69,7 @@ var (
 // [ErrMismatch].
 type MismatchError = driver.MismatchError
 
-// NameError is an error that concerns one name only, of those that [Client.List]
-// reads.
+// NameError is an error of one name only, among those that [Client.List] reads.
 type NameError = driver.NameError
 
 // HeldError says who stands in the way. It matches [ErrHeld].

@@ -19,7 +19,7 @@ import (
 // with that handle's count; all must use the same.
 //
 // A party that crashes before it counts down leaves the latch shut: bound Wait
-// by a context. One that crashes after it has counted.
+// by a context. A party that crashes after that is counted.
 //
 // It is a record and no lock: a latch and a Mutex or Semaphore of the same name do
 // not notice each other, for to look for a record at each Lock would cost a request.

@@ -114,7 +114,7 @@ func (l *Lease) Lost() <-chan struct{} { return l.grant.Lost() }
 //
 // It is a hint. Where the engine pushes, it comes at once, else with the next
 // renewal, which is within a third of the TTL; a plain lease of such an engine
-// hears nothing of other processes. Who waited may have gone again. A lease that
+// hears nothing of other processes. Whoever waited may have given up. A lease that
 // ends leaves the channel as it is, so wait for the lease's context, too.
 func (l *Lease) YieldRequested() <-chan struct{} { return l.grant.Wanted() }
 

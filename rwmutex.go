@@ -120,8 +120,8 @@ func (m *RWMutex) key(ctx context.Context, units int64) (engine.Key, error) {
 	return m.client.key(ctx, driver.KindRW, m.name, units, readers)
 }
 
-// RWLease is a lease of an [RWMutex], a reader's or a writer's. Where a *Lease is
-// asked for, that is its field Lease, by address; [LeaseFrom] returns it.
+// RWLease is a lease of an [RWMutex], a reader's or a writer's. Use &l.Lease where a
+// *Lease is needed; [LeaseFrom] returns that.
 type RWLease struct {
 	Lease
 }

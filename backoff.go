@@ -7,9 +7,10 @@ import (
 
 // Backoff returns how long to wait before the next attempt, or false to give
 // up with err. attempt counts the failed attempts in a row, from 1; err is the
-// last one's error. It must be safe for concurrent use, and may take its time.
-// Goroutines of one client that want the same lock share their attempts: the
-// shortest wait counts, and a new caller does not wait for the first attempt.
+// last one's error. It must be safe for concurrent use, and may take its time: it
+// delays only the call that it is asked for. Goroutines of one client that want the
+// same lock share their attempts: the shortest wait counts, and a new caller does
+// not wait for the first attempt.
 type Backoff func(attempt int, err error) (time.Duration, bool)
 
 // ConstantBackoff waits d before each attempt.

@@ -74,7 +74,7 @@ func Permanent(err error) error {
 }
 
 // IsPermanent reports whether repeating is useless: err was marked with
-// [Permanent], or is one of this package's errors.
+// [Permanent], or is one of this package's errors but ErrConflict.
 func IsPermanent(err error) bool {
 	var p *permanentError
 	return errors.As(err, &p) || errors.Is(err, ErrMismatch) || errors.Is(err, ErrUnsupported) ||

@@ -46,9 +46,9 @@ type backing struct {
 // sense in one of them is a field of that one.
 //
 //	entering ──► waiting ──► holding ──► gone
-//	    │  ▲────────┘ startOver  │
-//	    ├──────► holding         │
-//	    └──────► leaving ──► gone: what goes on for the claim is ended first
+//	 │  │  ▲────────┘ │ startOver        ▲
+//	 │  └──────────── │ ─► holding       │
+//	 └────────────────┴─► leaving ───────┘ what goes on for the claim is ended first
 type state interface{ String() string }
 
 // entering: on its way into the queue.
@@ -93,7 +93,7 @@ func (gone) String() string      { return "gone" }
 // request is what was sent for a claim.
 type request struct {
 	attempt    *attempt  // the goroutine that is after it; nil: none
-	byCaller   bool      // an Enter is under way from a caller's own goroutine
+	byCaller   bool      // an Enter, EnterAll or Adopt is under way from a caller's own goroutine
 	unanswered bool      // an Enter may still be on its way to the store
 	ends       time.Time // when the store has forgotten the claim at the latest
 }
@@ -278,8 +278,10 @@ func (cl *claim) rivalled(fx *effects, at instant) {
 func (cl *claim) room() int {
 	h := cl.held()
 	switch {
-	case h.spare == 0 || cl.plain() || h.tenants.terms.MinHold > 0:
+	case h.spare == 0 || cl.plain():
 		return 0
+	case h.tenants.terms.MinHold > 0:
+		return 0 // nobody may follow before that is over, which the store sees to
 	case h.shown || cl.ttl != cl.line.key.TTL:
 		return 0 // somebody may adopt it; it was extended for one lease
 	case cl.wanted:

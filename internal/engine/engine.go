@@ -1,8 +1,8 @@
 // Package engine takes claims in a store for the callers of one process, keeps
 // them, and ends them.
 //
-// Who wants the same lock stands in a line, which puts one claim into the store at
-// a time. Lines, claims and tenants are pure: their methods take an event, with the
+// Who wants the same lock stands in a line, which puts one claim into the store, and
+// its successor when others wait there. Lines, claims and tenants are pure: their methods take an event, with the
 // time of it, and note effects (effects.go). The engine's part is always the same:
 // lock the line, apply the event, unlock, carry out the effects. So no code of the
 // user's, and no request, runs under a mutex.

@@ -143,7 +143,8 @@ func (e *Engine) renew(ctx context.Context) {
 	}
 }
 
-// round looks at the claims whose date has come.
+// round looks at the claims whose date has come, and renews those that need it: in
+// one Renew for each TTL, of maxBatch at the most.
 func (e *Engine) round(at instant) {
 	batches := make(map[time.Duration]*batch)
 	for _, cl := range e.renewer.take(at.now) {

@@ -157,7 +157,8 @@ func (cl *claim) stumble(fx *effects, at instant, err error) {
 
 // startOver makes a new claim of one that the store no longer knows: it has
 // run out, or the store has lost its data. It gets a new id, for a late
-// message about the old one must not pass for news of this.
+// message about the old one must not pass for news of this, and stands at the end of
+// the queue.
 func (cl *claim) startOver(fx *effects) {
 	if cl.request.unanswered { // an Enter may still come, and would enter the old one again
 		old := *cl.depart(0)

@@ -29,16 +29,16 @@ type adoptee struct {
 type adoption struct {
 	mark    string
 	running bool
-	ends    time.Time // what the store may have given by it has run out then
+	ends    time.Time // a claim that the store may have given to it has run out then
 }
 
 // begin returns the mark to adopt with: that of an earlier attempt that got
 // no reply, for the store may have given it the claim. It returns false
 // if an attempt is under way.
 //
-// Invariant: no two grants have one mark. A mark is used by one attempt at a time,
-// and one whose attempt got a reply is never used again: so what a grant has sent
-// cannot reach the claim of the next one.
+// Invariant: no two grants have one mark. A mark is used by one attempt at a time, and
+// never again once the attempt got a reply: so the requests of one grant cannot reach
+// the claim of the next one.
 func (s *adoptions) begin(what adoptee) (mark string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (l *line) adopting(at instant, id, mark string) (*claim, error) {
 	return cl, nil
 }
 
-// adopted takes over the reply.
+// adopted takes the reply.
 func (l *line) adopted(fx *effects, at instant, cl *claim, a answer, terms *Terms, ctx context.Context, asked time.Time) (*tenant, error) {
 	name, st, err := l.key.Name, &a.status, a.err
 	cl.request.byCaller = false

@@ -13,8 +13,8 @@ import (
 )
 
 // AcquireAll acquires the locks of several keys, which are in the order of their
-// names, all of them or none, into what fresh has returned last: one that was given up
-// may be in use for a while. With try it waits for nobody.
+// names, all of them or none, into the last grant that fresh has returned: an earlier
+// one, which was given up, may be in use for a while. With try it waits for nobody.
 func (e *Engine) AcquireAll(ctx context.Context, keys []Key, terms *Terms, try bool, fresh func() *Grant) error {
 	if len(keys) == 1 {
 		return e.Acquire(ctx, keys[0], terms, try, fresh())
@@ -92,10 +92,10 @@ func (g *gathering) left() []Key { return g.keys[len(g.grant.tenants):] }
 // Invariant: while it waits for a name it holds none that comes after that in
 // the order of names. So of those who wait for each other, the one with the last
 // name waits for somebody who does not wait: there is no circle. It stands in
-// that name's queue like everybody else and keeps what it has: so each of its
-// waits ends after those who came before it in one queue, and it waits no more
-// often than it has names. To let go of all while one is busy would be in the
-// way of fewer, but may go on for ever: among busy names there is always one.
+// that name's queue like any other and keeps what it has: so each of its waits
+// ends after those who came before it in one queue, and it waits at most once per
+// name. To release all while one is busy would block fewer others, but may go on for
+// ever: among busy names there is always one.
 func (g *gathering) wait() error {
 	for len(g.left()) > 0 {
 		// In one step all that is left, or what comes before the first that is
@@ -120,8 +120,8 @@ func (g *gathering) wait() error {
 	return nil
 }
 
-// waitError makes of who was in the way when the context ended the error of a call
-// that waits.
+// waitError returns the error of a call that waits, if somebody was in the way when the
+// context ended.
 func (g *gathering) waitError(err error) error {
 	h, ok := errors.AsType[*HeldError](err)
 	if !ok {
@@ -174,8 +174,8 @@ type entry struct {
 }
 
 // enterAll takes locks in one step, all or none. If some are busy, the error is a
-// *HeldError, and busy is the first of them. Where the store turns out to be
-// unable to, none is taken, and g.store is nil from then on.
+// *HeldError, and busy is the first of them. If the store turns out to be unable to,
+// none is taken, and g.store is nil from then on.
 func (g *gathering) enterAll(keys []Key) (busy int, err error) {
 	e := g.engine
 	e.start()
@@ -270,7 +270,7 @@ func (g *gathering) collect(entries []entry) (busy int, err error) {
 	return 0, nil
 }
 
-// letGo releases a tenant that nobody has been told of, or is to use any longer.
+// letGo releases a tenant that nobody uses, or is to use any longer.
 func (e *Engine) letGo(t *tenant) error { return e.release(context.Background(), t) }
 
 // add takes a tenant into a grant that is not complete.
@@ -289,10 +289,10 @@ func (g *Grant) add(t *tenant) {
 	}
 }
 
-// complete makes a whole of the grant: from now on its tenants hold as the
-// terms say. Until then they are renewed, and end when they are released, or
-// they might not last until the last one is granted, and would stay taken when
-// that is given up. It is an error if one was lost already.
+// complete completes the grant: from now on NoRenewal, MaxHold and MinHold apply to its
+// tenants. Until then they are renewed, for they might not last until the last one is
+// granted, and end when they are released, for they would stay taken if the attempt is
+// given up. complete returns an error if one was lost already.
 func (g *gathering) complete(terms *Terms) error {
 	for _, t := range g.grant.tenants {
 		var fx effects
@@ -306,8 +306,8 @@ func (g *gathering) complete(terms *Terms) error {
 	return g.grant.signals.over()
 }
 
-// complete lets the times of a whole run. fresh: its own has run while the others were
-// waited for.
+// complete applies the terms of the whole. fresh: part of the claim's time has passed
+// while the others were waited for.
 func (t *tenant) complete(fx *effects, at instant, terms *Terms, plain, fresh bool) {
 	if t.err != nil {
 		return
@@ -345,7 +345,7 @@ func (g *gathering) abandon(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", errPartLost, lost)
 }
 
-// partEnded is told that a tenant of several is over: so are the others then.
+// partEnded ends the grant because one of its tenants is over.
 func (g *Grant) partEnded(t *tenant, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"github.com/pawl-go/pawl/internal/retry"
 )
 
-// attempt is the goroutine that sees a claim through to its grant, or to its end,
-// as claim.next says. It ends with that.
+// attempt is the goroutine that sends a claim's requests, as claim.next says, until the
+// claim holds or is given up.
 type attempt struct {
-	look chan struct{} // there may be a reason to send the next request earlier
+	look chan struct{} // the next request may be wanted earlier
 
 	mu      sync.Mutex
 	stopped bool
@@ -45,7 +45,7 @@ func (a *attempt) forWait(ctx context.Context) context.Context {
 	return ctx
 }
 
-// stop gives up what is under way.
+// stop cancels the request that is under way.
 func (a *attempt) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-go/pawl/internal/retry"
 )
 
-// belief is until when a claim that holds is believed in. It is never changed, but
-// replaced: who looks at it needs no mutex.
+// belief is until when a claim that holds is believed in. It is never changed, only
+// replaced, so that reading it needs no mutex.
 type belief struct {
 	until   time.Time     // by the local monotonic clock
 	slept   time.Duration // the machine's sleep that was known when the request was sent that set until
@@ -29,7 +29,7 @@ func (b *belief) left(at instant) time.Duration {
 	return b.until.Sub(at.now) - max(0, at.slept-b.slept)
 }
 
-// over says why the claim's time has passed; nil if it has not.
+// over returns why the claim's time has passed, or nil if it has not.
 func (b *belief) over(at instant) error {
 	switch {
 	case b.left(at) > 0:
@@ -54,8 +54,8 @@ type term struct {
 }
 
 const (
-	// Heartbeat bounds how long a waiting claim goes without a renewal,
-	// whatever its TTL: it may have been granted, and the message been lost.
+	// Heartbeat bounds the time between renewals of a waiting claim, whatever its TTL:
+	// it may have been granted, and the message lost.
 	Heartbeat = 5 * time.Second
 	// recheckPause is the least time between two renewals of a waiting claim that
 	// look whether something has run out.
@@ -125,12 +125,12 @@ func (cl *claim) extended(a answer) {
 	}
 }
 
-// recheck has a waiting claim renewed at that date, by which something may have
-// run out that stands in its way.
+// recheck sets the date of a waiting claim's next renewal: by then a claim in front of
+// it may have run out.
 //
-// A renewal that comes a little too early is told the same date again. So it is
-// not sent along with others before its date, and not at once after the last one:
-// the pause doubles, up to a point, for as long as the dates bring nothing.
+// A renewal that comes a little too early gets the same date again. So it is not sent
+// along with others before its date, and not at once after the last one: the pause
+// doubles, up to a limit, while nothing changes.
 func (m *term) recheck(sent, date time.Time) {
 	if next := sent.Add(recheckPause << min(m.soon, 6)); date.Before(next) {
 		date = next
@@ -143,8 +143,8 @@ func (m *term) recheck(sent, date time.Time) {
 	}
 }
 
-// hurry has the claim renewed as soon as possible, also if a renewal is under
-// way that may know nothing yet.
+// hurry has the claim renewed as soon as possible, also if a renewal is under way, which
+// may be older than the reason.
 func (cl *claim) hurry(fx *effects, at instant) {
 	cl.term.hurried, cl.term.renewAt = true, at.now
 	fx.date(cl)

@@ -25,15 +25,15 @@ const (
 	fxDepart                       // Close waits for the departure
 
 	// In any order.
-	fxPursue  // a goroutine sees to the claim until it holds or is given up
-	fxStop    // the attempt's request is given up
+	fxPursue  // a goroutine sends the claim's requests until it holds or is given up
+	fxStop    // the attempt's request is cancelled
 	fxWake    // the attempt's Wait is ended
 	fxNudge   // the attempt's rest is ended
 	fxServed  // the caller has its result
 	fxEnded   // the tenant holds no longer
 	fxPressed // others want what the tenant holds
 	fxRetire  // the store is told that the claim has left
-	fxGuard   // the same, when what was handed over is another's
+	fxGuard   // the same, once the claim that was handed over is adopted
 	fxConsult // the caller's Backoff is asked
 	fxShrink  // the claim is brought back to a reader's units
 	fxRivals  // the other lines of the name are told that this one waits
@@ -54,7 +54,7 @@ type effect struct {
 	err       error
 }
 
-// event is an Event with the one who is told.
+// event is an Event with its observer.
 type event struct {
 	Event
 	observe func(Event)
@@ -76,8 +76,8 @@ func (fx *effects) tell(terms *Terms, e Event) {
 	}
 }
 
-// tellObserver is apart from tell, which costs nothing so where nobody observes: the
-// event moves to the heap.
+// tellObserver is apart from tell, so that only an event that is observed moves to the
+// heap.
 func (fx *effects) tellObserver(observe func(Event), e Event) {
 	fx.add(effect{kind: fxEvent, event: &event{e, observe}})
 }
@@ -120,8 +120,8 @@ func (e *Engine) note(fx *effects, x *effect) {
 	case fxUndate:
 		e.renewer.remove(x.claim)
 	case fxRegister:
-		// A claim that it was adopted from, in this process, is told of nothing any
-		// longer: it looks at once.
+		// The claim of a former owner in this process gets no notices any longer: it
+		// looks at once.
 		if former := e.register(x.id, x.claim); former != nil {
 			fx.add(effect{kind: fxHurry, claim: former})
 		}

@@ -19,7 +19,7 @@ var (
 	errPartLost   = errors.New("a part was lost while the rest was waited for")
 )
 
-// HeldError is why a call that is not to wait got nothing. It matches ErrHeld.
+// HeldError is the error of a call that does not wait. It matches ErrHeld.
 type HeldError struct {
 	Name   string
 	Holder *driver.Entry // nil if the store did not tell

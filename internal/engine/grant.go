@@ -34,8 +34,8 @@ type set struct {
 	signals   signals
 	gathering context.CancelCauseFunc // while it is not complete
 	give      sync.Once               // its tenants are released once
-	given     error                   // what came of that
-	giving    chan struct{}           // closed when what a loss has ended is released; nil: nothing is
+	given     error                   // the result of that
+	giving    chan struct{}           // closed when they were released after a loss; nil: none was lost
 }
 
 // of makes g the grant of a tenant.
@@ -81,7 +81,7 @@ func (g *Grant) Key() *Key { return &g.tenants[0].claim.line.key }
 // ID of the claim in the store; of several, the first.
 func (g *Grant) ID() string { return g.tenants[0].claim.id }
 
-// over says why the grant is over, without a mutex; nil while it holds.
+// over returns why the grant is over, or nil while it holds. It needs no mutex.
 func (g *Grant) over(at instant) error {
 	if err := g.signals.over(); err != nil {
 		return err
@@ -175,8 +175,8 @@ type Handle struct {
 	Units int64
 }
 
-// Handle names the claim for another process to adopt. From now on it is
-// passed on to nobody here. It returns false for several names.
+// Handle returns what another process needs to adopt the claim, which is passed on to
+// nobody here from now on. It returns false for several names.
 func (g *Grant) Handle() (Handle, bool) {
 	if len(g.tenants) > 1 {
 		return Handle{}, false

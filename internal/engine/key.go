@@ -30,7 +30,7 @@ func (k Key) Alone() Key {
 // readers.
 func (k *Key) shared() bool { return k.Kind == driver.KindRW && k.Units < k.Limit }
 
-// Terms are what each caller has of its own.
+// Terms are the options of a single caller.
 type Terms struct {
 	MaxHold, MinHold time.Duration // 0: none
 	Backoff          func(attempt int, err error) (pause time.Duration, again bool)
@@ -71,7 +71,7 @@ type instant struct {
 	slept time.Duration // how long the machine has slept until then, as far as it is known
 }
 
-// answer is what a request to the store came back with.
+// answer is the store's reply to a request, or an error.
 type answer struct {
 	sent   instant
 	status driver.Status

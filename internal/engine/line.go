@@ -11,22 +11,22 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// A line is the callers of this process that want the same lock. They
-// queue up here and put one claim into the store; on release the lock passes to
-// the next of them without I/O. When others wait in the store, no more than
-// those who were here by then have their turn before the claim leaves, and the
-// next claim is entered before, so that processes take turns too.
+// A line is the callers of this process that want the same lock. They wait here in
+// order and put one claim into the store; on release the lock passes to the next
+// caller without I/O. When others begin to wait in the store, the claim serves only
+// callers that are here by then, and leaves. The next claim is entered before that,
+// so that processes take turns.
 //
 // Readers share a claim: each has a tenant of its own on it, so that MaxHold, contexts
-// and errors are its own; the claim leaves the store with the last of them. Who
-// comes later joins them, until somebody waits in the store: then it waits for the
-// line's next claim, which stands behind that one in the queue. So a line of
-// readers may have several claims that hold.
+// and errors are its own; the claim leaves the store with the last of them. Later
+// readers join it, until somebody waits in the store: then they wait for the line's
+// next claim, which stands behind that one in the queue. So a line of readers may
+// have several claims that hold.
 //
-// This is lock cohorting: Dice, Marathe, Shavit, "Lock Cohorting: A General
+// The algorithm is that of Dice, Marathe, Shavit, "Lock Cohorting: A General
 // Technique for Designing NUMA Locks", PPoPP 2012.
 //
-// Like a claim it only takes events and notes effects.
+// Like a claim, a line only takes events and notes effects.
 type line struct {
 	mu    sync.Mutex // locked by the engine around each event
 	users int        // guarded by the registry: calls under way, tenants
@@ -37,7 +37,7 @@ type line struct {
 	callers list.List // of *caller, first come first
 	claim   *claim    // pending or holding; nil if nobody wants the lock
 	next    *claim    // pending while claim still holds
-	older   []*claim  // readers', hold beside claim, and take nobody more
+	older   []*claim  // of readers: they hold beside claim, and nobody joins them
 	closed  bool
 	rivals  time.Time // when others were last known to wait in the store
 	trouble error     // the last failure of the store, while the lock is waited for
@@ -48,8 +48,8 @@ type caller struct {
 	terms *Terms
 	ctx   context.Context // for the observer
 	asked time.Time
-	try   bool          // goes as soon as it would have to wait
-	inSet bool          // one of an EnterAll: goes with the first error, too, and its call tells observers
+	try   bool          // gives up as soon as it would have to wait
+	inSet bool          // one of an EnterAll: gives up with the first error, too; its call tells observers
 	place *list.Element // nil once it is served
 	ready chan struct{} // made by those who wait, closed when served
 
@@ -66,14 +66,13 @@ const (
 	// maxTurn bounds how many local callers a claim serves once others wait in
 	// the store.
 	maxTurn = 128
-	// rivalry is how long others are taken to want the lock after they were
-	// last seen: a notice takes its time, and in that time a claim could serve
-	// hundreds.
+	// rivalry is for how long after others were last seen they are taken to want the
+	// lock: a notice takes time, and meanwhile a claim could serve hundreds.
 	rivalry = 10 * time.Millisecond
 )
 
-// ask adds a caller. If it is the first, it returns the claim for the caller to
-// enter from its own goroutine: the way of a lock that nobody else wants.
+// ask adds a caller. If it is the first, ask returns the claim, which the caller
+// enters from its own goroutine: so a lock that nobody else wants needs no other.
 func (l *line) ask(fx *effects, at instant, c *caller) (first *claim, err error) {
 	if l.closed {
 		return nil, fmt.Errorf("lock %q: %w", l.key.Name, driver.ErrClosed)
@@ -89,7 +88,7 @@ func (l *line) ask(fx *effects, at instant, c *caller) (first *claim, err error)
 		l.refuse(fx, at)
 	default:
 		l.plan(fx, at)
-		l.hasten(fx) // a pause that others want is none of this one's
+		l.hasten(fx) // the pauses of others are not for this one
 		if c.place != nil && c.terms.Observe != nil {
 			fx.tell(c.terms, Event{
 				Kind: EventWaiting, Context: c.ctx, Name: l.key.Name, Local: true, Ahead: l.callers.Len() - 1, Blocker: l.holder(at),
@@ -116,7 +115,7 @@ func (l *line) giveUp(fx *effects, at instant, c *caller, ctxErr, cause error) (
 	return l.trim(fx, at)
 }
 
-// answered takes over what the caller's Backoff said about a failure.
+// answered notes what the caller's Backoff has returned for a failure.
 func (l *line) answered(fx *effects, at instant, c *caller, failures int, pause time.Duration, again bool, err error) {
 	c.asking = false
 	switch {
@@ -130,8 +129,8 @@ func (l *line) answered(fx *effects, at instant, c *caller, failures int, pause 
 	l.hasten(fx)
 }
 
-// close ends all waiting and all leases here, and returns the departures of what was
-// held.
+// close ends all waiting and all leases of the line, and returns the departures of
+// the claims that held.
 func (l *line) close(fx *effects, at instant) (held []*departure) {
 	l.closed = true
 	l.fail(fx, at, driver.ErrClosed)
@@ -155,9 +154,9 @@ func (l *line) close(fx *effects, at instant) (held []*departure) {
 	return held
 }
 
-// rivalled is told that another line of the name waits in the store now: readers must
-// not go on joining each other past a writer of their own process, where no store
-// tells them.
+// rivalled notes that another line of the name waits in the store now. Otherwise
+// readers could go on joining each other past a writer of their own process, where
+// the store does not push.
 func (l *line) rivalled(fx *effects, at instant) {
 	for _, cl := range append(slices.Clone(l.older), l.claim) {
 		if cl == nil {
@@ -173,7 +172,7 @@ func (l *line) rivalled(fx *effects, at instant) {
 	l.plan(fx, at)
 }
 
-// newClaim makes the claim that those who wait want.
+// newClaim makes a claim for the callers.
 func (l *line) newClaim(fx *effects) *claim {
 	cl := newClaim(l, driver.NewID())
 	fx.add(effect{kind: fxRegister, claim: cl, id: cl.id})
@@ -224,7 +223,7 @@ func (l *line) fail(fx *effects, at instant, err error) {
 	}
 }
 
-// refuse tells those who only try that they would have to wait.
+// refuse ends the calls that only try: they would have to wait.
 func (l *line) refuse(fx *effects, at instant) {
 	for _, c := range l.all() {
 		if c.try {
@@ -233,7 +232,7 @@ func (l *line) refuse(fx *effects, at instant) {
 	}
 }
 
-// onlyTried reports whether nobody here would wait for a claim.
+// onlyTried reports whether all callers only try.
 func (l *line) onlyTried() bool {
 	for p := l.callers.Front(); p != nil; p = p.Next() {
 		if !p.Value.(*caller).try {
@@ -251,8 +250,8 @@ func (l *line) forgive() {
 	}
 }
 
-// retry returns when the most eager of the callers wants the next attempt. While
-// all are asking their Backoffs, that is not known.
+// retry returns the earliest time at which a caller wants the next attempt. While all
+// of them are asking their Backoffs, that is not known.
 func (l *line) retry(at instant) time.Time {
 	first := at.now.Add(time.Hour)
 	for p := l.callers.Front(); p != nil; p = p.Next() {
@@ -263,7 +262,7 @@ func (l *line) retry(at instant) time.Time {
 	return first
 }
 
-// hasten lets the attempts look whether somebody wants the next one earlier.
+// hasten makes the attempts look whether a caller wants the next request earlier.
 func (l *line) hasten(fx *effects) {
 	for _, cl := range []*claim{l.claim, l.next} {
 		if cl != nil && cl.request.attempt != nil {
@@ -272,7 +271,7 @@ func (l *line) hasten(fx *effects) {
 	}
 }
 
-// busy reports whether who comes now would have to wait, as far as is known.
+// busy reports whether a new caller would have to wait, as far as is known.
 func (l *line) busy() bool {
 	if l.key.shared() && l.claim.held() != nil {
 		if l.next == nil {
@@ -285,7 +284,7 @@ func (l *line) busy() bool {
 	return !enters
 }
 
-// holder is who is in the way, as far as known; nil if it is not.
+// holder returns a holder that is in the way, or nil if none is known.
 func (l *line) holder(at instant) *driver.Entry {
 	cl := l.claim
 	switch {
@@ -299,8 +298,7 @@ func (l *line) holder(at instant) *driver.Entry {
 	return cl.entry(at)
 }
 
-// plan sees to it that a claim is on its way for callers whom the present one
-// will not serve.
+// plan enters another claim if the present one will not serve all callers.
 func (l *line) plan(fx *effects, at instant) {
 	n := l.callers.Len()
 	if n == 0 || l.closed {
@@ -321,11 +319,11 @@ func (l *line) plan(fx *effects, at instant) {
 	}
 }
 
-// trim abandons the claims that nobody here waits for any longer, and returns
-// a channel that is closed once the store has heard of one.
+// trim abandons the claims that no caller waits for any longer, and returns a channel
+// that is closed once the store was told of one.
 //
-// Invariant: a claim that does not hold has a caller. Who takes the last
-// caller away calls trim.
+// Invariant: a claim that does not hold has a caller. Whatever removes a caller calls
+// trim.
 func (l *line) trim(fx *effects, at instant) (left <-chan struct{}) {
 	left = closedChan
 	if l.callers.Len() > 0 {
@@ -340,7 +338,7 @@ func (l *line) trim(fx *effects, at instant) (left <-chan struct{}) {
 	return left
 }
 
-// drop forgets the claim, and lets the next one take its place.
+// drop removes the claim from the line; the next one takes its place.
 func (l *line) drop(fx *effects, cl *claim) {
 	switch cl {
 	case l.claim:

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// observers is what observers have not been told yet. They are told one event at a
-// time, in order, by a goroutine of the engine's.
+// observers are the events that observers have not been told yet. A goroutine of the
+// engine's tells them one event at a time, in order.
 type observers struct {
 	spawn func(func()) bool
 
 	mu      sync.Mutex
 	events  []func()
-	telling bool // a goroutine is at it
+	telling bool // the goroutine runs
 }
 
 // tell has an observer told. It may be called with a line's mutex held.

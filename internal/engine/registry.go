@@ -14,7 +14,7 @@ type registry struct {
 	lines   map[Key]*line
 	rivals  map[string][]*line      // of the RWMutex of that name
 	claims  map[string]*claim       // by id: entered, not over
-	leaving map[*departure]struct{} // the store has not heard of them
+	leaving map[*departure]struct{} // that the store was not told of
 	closed  bool
 	drained chan struct{} // closed when closed, and lines and leaving are empty
 }
@@ -66,7 +66,7 @@ func (r *registry) checkDrained() {
 	}
 }
 
-// closeLines lets nobody join any longer, and returns the lines there are.
+// closeLines closes the registry to new callers, and returns its lines.
 func (r *registry) closeLines() []*line {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +93,7 @@ func (r *registry) departing(d *departure) {
 	r.leaving[d] = struct{}{}
 }
 
-// departed notes that the store has heard of it, or will not.
+// departed notes that the claim has left, or Leave was given up.
 func (r *registry) departed(d *departure) {
 	if d.heard != nil {
 		close(d.heard)

@@ -53,9 +53,9 @@ func newRenewer() *renewer {
 	return r
 }
 
-// at is the instant of now. The machine's sleep is as measured a few milliseconds
-// before that at the earliest. If that is too little for a request that is
-// sent, its deadline comes out too early, never too late.
+// at returns the instant of now. The machine's sleep was measured at most a few
+// milliseconds before. If it has slept since, the deadline of a request that is sent
+// now comes out too early, never too late.
 func (r *renewer) at(now time.Time) instant {
 	if at := now.Sub(r.start); at-time.Duration(r.measured.Load()) >= remeasure {
 		r.slept.Store(int64(clock.Slept()))
@@ -64,7 +64,7 @@ func (r *renewer) at(now time.Time) instant {
 	return instant{now, time.Duration(r.slept.Load())}
 }
 
-// watch puts the claim where its next date is. The line's mutex is held.
+// watch notes the claim's next date. The line's mutex is held.
 func (r *renewer) watch(cl *claim) {
 	due, slack, ok := cl.due(r.at(time.Now()))
 	if !ok {
@@ -194,8 +194,8 @@ func (b *batch) first(i int) bool {
 	return !again
 }
 
-// send renews in a goroutine of its own, so that nobody's slowness delays the
-// renewer, and no reply is waited for longer than leaves time for more tries.
+// send renews in a goroutine of its own, so that a slow store does not delay the
+// renewer, and waits for the replies only so long that there is time for more tries.
 func (e *Engine) send(b *batch) {
 	e.spawn(func() {
 		ctx, cancel := context.WithTimeout(e.ctx, min(b.span/4, retry.Longest))

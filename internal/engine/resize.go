@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/internal/retry"
 )
 
-// resizing is what is known of the changes of a claim's units.
+// resizing is the state of a claim's changes of units.
 type resizing struct {
 	underWay bool   // a change is not settled
 	grows    bool   // TryUpgrade was called: such a request may come late
@@ -25,9 +25,9 @@ type growth struct {
 	ends time.Time
 }
 
-// mayGrow reports whether such a request may still make the claim larger: it is
-// as late as a TTL at the most, and changes nothing if the claim has a greater
-// token by now than the one it speaks of.
+// mayGrow reports whether such a request may still make the claim larger: it arrives
+// at most a TTL late, and changes nothing if the claim has a greater token by then than
+// the request names.
 func (r *resizing) mayGrow(at instant, token int64) bool {
 	return token <= r.late.used && at.now.Before(r.late.ends)
 }
@@ -53,15 +53,15 @@ func (cl *claim) shrinkSoon(fx *effects) {
 	fx.add(effect{kind: fxShrink, claim: cl})
 }
 
-// resize asks the store for other units. It speaks of the token used: a request
-// whose token the claim has outgrown changes nothing, so none that comes late undoes
-// what was agreed after it.
+// resize asks the store for other units. It names the token used: a request with a
+// smaller token than the claim's changes nothing, so a late one does not undo a later
+// change.
 type resize struct {
 	ref   driver.Ref
 	units int64
 }
 
-// resized is the reply to that.
+// resized is the reply to a resize.
 type resized struct {
 	status driver.Status
 	err    error
@@ -71,7 +71,7 @@ type resized struct {
 // refused reports whether the store has refused, and nothing sent before may still come.
 func (r *resized) refused() bool { return driver.IsPermanent(r.err) && !r.unsure }
 
-// why is why a change of units came to nothing.
+// why returns why the units were not changed.
 func (r *resized) why() error {
 	if r.err == nil {
 		return fmt.Errorf("the engine says that the claim is %v, token %d", r.status.State, r.status.Token)
@@ -79,7 +79,7 @@ func (r *resized) why() error {
 	return r.err
 }
 
-// resizable says why the units of the tenant's claim may not be changed.
+// resizable returns why the units of the tenant's claim may not be changed, or nil.
 func (t *tenant) resizable(fx *effects, at instant) error {
 	if err := t.expire(fx, at); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (cl *claim) toUnits(fx *effects, at instant, units int64) resize {
 	return resize{r, units}
 }
 
-// downgrading begins to make a writer's tenant a reader's; nil: it is one.
+// downgrading begins to make a writer's tenant a reader's. It returns nil if it is one.
 //
 // Invariant: a claim that may have been made smaller is never passed on to
 // another writer, and nobody here takes it for more than a reader's.
@@ -126,7 +126,7 @@ func (t *tenant) downgrading(fx *effects, at instant, over error) (*resize, erro
 	return &r, nil
 }
 
-// downgraded takes over the reply. spare is what the writer had.
+// downgraded takes the reply. spare is what the writer had.
 func (t *tenant) downgraded(fx *effects, at instant, asked *resize, spare int64, r resized) error {
 	if t.expire(fx, at) != nil {
 		return t.err
@@ -147,7 +147,7 @@ func (t *tenant) downgraded(fx *effects, at instant, asked *resize, spare int64,
 	return r.why()
 }
 
-// upgrading begins to make a reader's tenant a writer's; nil: it is one.
+// upgrading begins to make a reader's tenant a writer's. It returns nil if it is one.
 func (t *tenant) upgrading(fx *effects, at instant, over error) (*resize, error) {
 	if err := cmp.Or(t.resizable(fx, at), over); err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (t *tenant) upgrading(fx *effects, at instant, over error) (*resize, error)
 	return &r, nil
 }
 
-// upgraded takes over the reply.
+// upgraded takes the reply.
 func (t *tenant) upgraded(fx *effects, at instant, asked *resize, r resized) error {
 	cl, st := t.claim, &r.status
 	if h := cl.held(); h != nil && (r.unsure || r.err != nil && !driver.IsPermanent(r.err)) {
@@ -193,8 +193,8 @@ func (t *tenant) upgraded(fx *effects, at instant, asked *resize, r resized) err
 	return r.why()
 }
 
-// shrunk takes over the reply to a request that brings the claim back, and returns
-// the next one; nil: it is done.
+// shrunk takes the reply to a request that brings the claim back, and returns the next
+// request, or nil if it is done.
 func (cl *claim) shrunk(fx *effects, at instant, asked *resize, r resized) *resize {
 	h, st := cl.held(), &r.status
 	switch {

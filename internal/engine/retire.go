@@ -10,16 +10,16 @@ import (
 	"github.com/pawl-go/pawl/internal/retry"
 )
 
-// departure is the leave of a claim from the store.
+// departure is a claim on its way out of the store.
 type departure struct {
 	ref     driver.Ref
 	ttl     time.Duration
 	lingers time.Time       // the name stays taken until then
 	ends    time.Time       // when the store has forgotten the claim at the latest
 	again   bool            // an Enter may still reach the store, and enter the claim for nobody
-	told    *sync.WaitGroup // those who held it must have been told before
-	heard   chan struct{}   // closed when the store has heard of it, or will not; nil: nobody waits for that
-	err     error           // why it has not; then it may keep the claim until ends
+	told    *sync.WaitGroup // its holders must have been told before
+	heard   chan struct{}   // closed when the claim has left, or Leave is given up; nil: nobody waits for that
+	err     error           // why Leave was given up; the store may keep the claim until ends
 	handed  *handed         // the claim was handed over, and must not leave before it is adopted
 }
 
@@ -27,8 +27,8 @@ const (
 	// leavePatience is how long an Acquire that gives up waits for its claim to
 	// leave.
 	leavePatience = 200 * time.Millisecond
-	// maxRetirers bounds the goroutines that tell the store of departures: many may
-	// be lost at the same time, for the store does not reply.
+	// maxRetirers bounds the goroutines that send Leave: if the store does not reply,
+	// many claims may be lost at the same time.
 	maxRetirers = 256
 )
 
@@ -39,8 +39,8 @@ type retirer struct {
 	workers int
 }
 
-// retire tells the store in the background that a claim has left. It is the one way
-// out for whatever is not left by the holder's own call.
+// retire sends Leave for a claim in the background. All claims leave by this, except
+// those that the holder's own call releases.
 func (e *Engine) retire(d *departure) {
 	r := &e.retirer
 	r.mu.Lock()
@@ -85,8 +85,8 @@ func (e *Engine) retireAll() {
 	}
 }
 
-// leave tells the store that the claim has left, until it has replied, ctx ends or
-// the claim has run out, and reports whether the store still knew it.
+// leave sends Leave until the store replies, ctx ends or the claim has run out, and
+// reports whether the store still knew the claim.
 func (e *Engine) leave(ctx context.Context, d *departure) (known bool, err error) {
 	for attempt := 1; ; attempt++ {
 		r := d.ref
@@ -106,12 +106,12 @@ func (e *Engine) leave(ctx context.Context, d *departure) (known bool, err error
 	}
 }
 
-// leaveAgain takes care of an Enter that never got a reply, and may reach the
-// store after the claim has left.
+// leaveAgain repeats Leave for an Enter that got no reply: it may reach the store after
+// the claim has left.
 func (e *Engine) leaveAgain(d *departure) {
 	ctx, cancel := context.WithDeadline(e.ctx, d.ends)
 	defer cancel()
-	again := *d // who has released the claim may still look at d
+	again := *d // the call that released the claim may still read d
 	again.ref.Used = 0
 	for pause := 20 * time.Millisecond; retry.Sleep(ctx, pause); pause = min(2*pause, d.ttl/4) {
 		e.leave(ctx, &again)
@@ -124,12 +124,12 @@ type handed struct {
 	token int64      // that its grant had
 }
 
-// guard takes care of an Enter that never got a reply after the claim was handed
-// over: it may reach the store when the one who has adopted the claim has released
-// it, and would enter it again, for nobody.
+// guard sends Leave, after the claim was handed over, for an Enter that got no reply:
+// it may reach the store when the adopter has released the claim, and would enter it
+// again, for nobody.
 //
-// Invariant: the claim does not leave before the store has said that what was
-// handed over is adopted or over. From then on nothing of this mark is anybody's.
+// Invariant: there is no Leave before the store has replied that the claim is adopted
+// or over. From then on a claim with this mark belongs to nobody.
 func (e *Engine) guard(d *departure) {
 	e.spawn(func() {
 		ctx, cancel := context.WithDeadline(e.ctx, d.ends)

@@ -29,7 +29,7 @@ type ending struct {
 // there is one, and reports whether it did. closeLost and endContexts tell of it.
 func (s *signals) end(err *error) bool { return s.err.CompareAndSwap(nil, err) }
 
-// over returns why it is over, if that was told; else nil.
+// over returns why it is over, if end has noted that; else nil.
 func (s *signals) over() error {
 	if err := s.err.Load(); err != nil {
 		return *err
@@ -62,7 +62,7 @@ func (s *signals) closeLost() {
 	}
 }
 
-// press tells that others want it.
+// press notes that others want it.
 func (s *signals) press() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func (g *Grant) Context(parent context.Context) context.Context {
 		return c
 	}
 	c := &grantContext{g.signals.ending(parent), parent, g}
-	c.Err() // it may be over already, and everybody else have been told
+	c.Err() // it may be over already, after all others were told
 	return c
 }
 
@@ -223,9 +223,8 @@ func GrantOf(ctx context.Context) *Grant {
 	return nil
 }
 
-// heldBy returns the tenant of that lock that ctx belongs to and that has not
-// ended, or nil. One of another kind is no such lock: the store tells that it is
-// in the way.
+// heldBy returns the tenant of that lock that ctx belongs to and that has not ended, or
+// nil. One of another kind does not count: the store refuses the other kind.
 func (e *Engine) heldBy(ctx context.Context, key *Key) *tenant {
 	for c := contextOf(ctx); c != nil; c = contextOf(c.parent) {
 		if c.of.engine != e {

@@ -9,9 +9,9 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// A tenant is who holds a claim: one grant to one caller, and what re-entrant
-// leases of a lock have in common. Like its claim it only takes events. Its
-// fields that change are guarded by the line's mutex, except for the atomic ones.
+// A tenant is one grant of a claim to one caller; re-entrant leases of a lock share it.
+// Like its claim it only takes events. Its fields that change are guarded by the line's
+// mutex, except for the atomic ones.
 type tenant struct {
 	claim    *claim
 	terms    *Terms
@@ -44,7 +44,7 @@ func (cl *claim) serve(terms *Terms, token int64, at instant) *tenant {
 	return t
 }
 
-// begin lets the times run that the terms give.
+// begin starts MaxHold and MinHold.
 func (t *tenant) begin(terms *Terms, at instant) {
 	h := t.claim.held()
 	t.terms, t.acquired = terms, at.now
@@ -61,8 +61,8 @@ func (t *tenant) only() bool { return t.prev == nil && t.next == nil }
 
 // over says why the tenant is over; nil while it holds. It needs no mutex.
 //
-// Invariant: whatever says that a lease holds goes by this, or by expire, which is
-// the same and tells everybody.
+// Invariant: whatever reports that a lease holds asks this, or expire, which also ends
+// the tenant.
 func (t *tenant) over(at instant) error {
 	if err := t.signals.over(); err != nil {
 		return err
@@ -145,8 +145,8 @@ func (t *tenant) until() time.Time {
 	}
 }
 
-// part ends a tenant with err whose claim others hold too; false if it is the
-// only one.
+// part ends a tenant, whose claim others hold too, with err. It returns false if the
+// tenant is the only one.
 func (t *tenant) part(fx *effects, err error) bool {
 	if t.only() {
 		return false
@@ -175,9 +175,9 @@ func (t *tenant) finish(fx *effects, err error) {
 	fx.add(effect{kind: fxEnded, tenant: t, set: t.set, err: err})
 }
 
-// release ends one lease of the tenant, and returns the departure of its claim, for the
-// caller to carry out, if that was the last and nobody else here takes the claim over.
-// A tenant that was over before is an error.
+// release ends one lease of the tenant. If that was the last, and the claim passes to
+// nobody here, release returns the claim's departure, which the caller carries out. It
+// returns an error if the tenant was over before.
 func (t *tenant) release(fx *effects, at instant, ctx context.Context) (*departure, error) {
 	l, cl := t.claim.line, t.claim
 	t.expire(fx, at)
@@ -194,9 +194,9 @@ func (t *tenant) release(fx *effects, at instant, ctx context.Context) (*departu
 	return d, nil
 }
 
-// reenter counts one more lease of the tenant, if it holds that many units and
-// it is allowed; ErrDeadlock if it holds, but that may not be. It returns false if
-// it is over.
+// reenter counts one more lease of the tenant, if the tenant has that many units and
+// re-entering is allowed; otherwise it returns ErrDeadlock. It returns false if the
+// tenant is over.
 func (t *tenant) reenter(fx *effects, at instant, units int64, allowed bool) (bool, error) {
 	switch {
 	case t.expire(fx, at) != nil || t.leases == 0:
@@ -264,7 +264,7 @@ func (t *tenant) extending(fx *effects, at instant, ttl time.Duration) (driver.R
 	return cl.ref(), nil
 }
 
-// extended takes over the reply to that, and returns why the tenant is over.
+// extended takes the reply to that, and returns why the tenant is over.
 func (t *tenant) extended(fx *effects, at instant, a answer) error {
 	if t.expire(fx, at) == nil && a.err == nil {
 		t.claim.learned(fx, at, a)

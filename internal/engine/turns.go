@@ -8,13 +8,13 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Who of a line holds next, and what ends that. Pure, as the line.
+// Which caller of a line holds next, and what ends that. Pure, as the line.
 
-// granted hands a claim that the store says holds to the first caller.
+// granted gives a claim that holds, by the store's reply, to the first caller.
 func (l *line) granted(fx *effects, at instant, cl *claim, st *driver.Status) {
 	if !cl.ample(at) {
-		// The news may be old, and the claim have run out since, if this
-		// process was paused; or it is nearly used up. Renewing it tells.
+		// The reply may be old, and the claim may have run out since, if this process
+		// was paused; or little of its time is left. A renewal shows which.
 		if _, waits := cl.state.(*waiting); !waits {
 			cl.state = &waiting{}
 		}
@@ -46,13 +46,13 @@ func (l *line) grant(fx *effects, at instant, cl *claim, terms *Terms, st *drive
 	h := &cl.backing.holding
 	w, waited := cl.state.(*waiting)
 	if waited && cl.plain() {
-		// Its time has run while it waited: begin anew, once.
+		// Part of its time has passed while it waited: renew it, once.
 		h.fresh = true
 		cl.hurry(fx, at)
 	}
 	seen := cl.wanted || st.Behind > 0
 	cl.state, cl.wanted = h, false
-	// Those that it stood behind will mostly come again.
+	// The claims that it stood behind are mostly entered again.
 	cl.want(seen || (waited && w.ahead > 0 || at.now.Sub(l.rivals) < rivalry) && !l.key.shared())
 	if seen {
 		l.rivals = at.now
@@ -65,11 +65,11 @@ func (l *line) grant(fx *effects, at instant, cl *claim, terms *Terms, st *drive
 	return t
 }
 
-// makeWay puts a claim that was granted in the place of the present one, if it
-// was the next.
+// makeWay puts a claim that was granted in the place of the present one, if it was
+// the next.
 //
-// Invariant: claims of a line that hold at the same time fit beside each
-// other. One that does not, the store no longer knows.
+// Invariant: claims of a line that hold at the same time fit beside each other. If the
+// present one does not fit, the store no longer knows it.
 func (l *line) makeWay(fx *effects, at instant, cl *claim) {
 	for _, other := range append(slices.Clone(l.older), l.claim) {
 		if h := other.held(); other != cl && h != nil && h.units+l.key.Units > l.key.Limit {
@@ -82,8 +82,7 @@ func (l *line) makeWay(fx *effects, at instant, cl *claim) {
 	}
 }
 
-// admit lets the readers who wait join those of the present claim, and reports
-// whether it did.
+// admit lets the waiting readers join the present claim, and reports whether it did.
 func (l *line) admit(fx *effects, at instant) bool {
 	cl := l.claim
 	if cl == nil || !cl.open() || l.callers.Len() == 0 || cl.ranOut(fx, at) || !cl.ample(at) {
@@ -94,7 +93,7 @@ func (l *line) admit(fx *effects, at instant) bool {
 	return true
 }
 
-// share gives all who wait a tenant on the claim.
+// share gives each caller a tenant on the claim.
 func (l *line) share(fx *effects, at instant, cl *claim) {
 	limited := false
 	for c := l.front(); c != nil; c = l.front() {
@@ -122,9 +121,9 @@ func (l *line) passable(t *tenant) (token int64, ok bool) {
 	return token, token-h.token <= h.spare
 }
 
-// tooSoon reports whether the claim could be passed on by t a moment later: its
-// tokens rise by one per microsecond at the most (driver.Status.Spare), with 5 % for a
-// clock here that is faster than the store's.
+// tooSoon reports whether t could pass the claim on a moment later: its tokens rise by
+// at most one per microsecond (driver.Status.Spare), less 5 % in case this clock is
+// faster than the store's.
 func (l *line) tooSoon(at instant, t *tenant) bool {
 	token, ok := l.passable(t)
 	return ok && !drawable(at, t.claim.held(), token)
@@ -172,9 +171,10 @@ func (l *line) dismiss(fx *effects, at instant, cl *claim, err error) {
 	l.plan(fx, at)
 }
 
-// lose ends a claim that is lost. It leaves the store, which may keep it for a TTL
-// still, if only the replies to its renewals were lost, or the time of its lease was
-// up. One that the store no longer knows leaves only if an Enter may enter it again.
+// lose ends a claim that is lost. A Leave follows, for the store may still keep it for
+// a TTL, if only replies to renewals were lost, or the lease has ended here. If the
+// store no longer knows the claim, there is a Leave only if an Enter that is under way
+// may enter it again.
 func (l *line) lose(fx *effects, at instant, cl *claim, why error) {
 	h := cl.held()
 	err, used := h.tenants.lostErr(why), h.tenants.token.Load()

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -53,11 +54,29 @@ func Open(rawURL string, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w etcd URL: %w", driver.ErrInvalid, err)
 	}
-	s, err := newStore(client, client.Close, o)
+	s, err := newStore(client, func() error { return disconnect(client.Close, client.ActiveConnection()) }, o)
 	if err != nil {
 		client.Close()
 	}
 	return s, err
+}
+
+// disconnect closes a client, and waits for that only so long.
+//
+// If the cluster refuses a watch in the moment in which the client closes, Close does not
+// return: its watcher waits for a goroutine of its own that wants to tell it of the watch
+// (v3.6.16, watchGRPCStream.run).
+func disconnect(closeClient func() error, conn io.Closer) error {
+	closed := make(chan error, 1)
+	go func() { closed <- closeClient() }()
+	t := time.NewTimer(2 * time.Second)
+	defer t.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-t.C:
+		return conn.Close()
+	}
 }
 
 // By themselves, calls to a cluster that is not there end with their context

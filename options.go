@@ -38,7 +38,7 @@ type Options struct {
 
 	// MaxHold ends a lease that long after its grant, so that a stuck holder
 	// does not keep the lock for ever: the holder is told (ErrLost), and then
-	// the lock is released.
+	// the claim leaves the engine, if its TTL has not ended it.
 	MaxHold time.Duration
 
 	// MinHold keeps the lock taken for that long after the grant, even if it

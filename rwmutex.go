@@ -17,8 +17,8 @@ import (
 // that stand in the queue together hold together. With [Options].Overtake
 // readers pass writers that wait, which may never get their turn then.
 //
-// Readers of one process share one claim in the engine, those with the same TTL
-// and label, until somebody waits there: so reading costs no request while
+// Readers of one process share one claim in the engine, those with the same TTL,
+// label and Overtake, until somebody waits there: so reading costs no request while
 // others of the process read. Each has a lease of its own: MaxHold and MinHold
 // are the lease's, and one that ends does not touch the others. If the claim is
 // lost, all of them are. Plain leases ([Options].NoRenewal) share no claim.

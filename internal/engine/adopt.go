@@ -100,6 +100,7 @@ func (e *Engine) adopt(ctx context.Context, l *line, terms *Terms, h Handle) (*t
 	cl, err := l.adopting(at, h.ID, mark)
 	l.mu.Unlock()
 	if err != nil {
+		replied = true // nothing is sent
 		return nil, err
 	}
 
@@ -150,13 +151,13 @@ func (l *line) adopted(fx *effects, at instant, cl *claim, a answer, terms *Term
 	default:
 		fx.add(effect{kind: fxRegister, claim: cl, id: cl.id})
 		cl.extended(a)
-		t := l.grant(fx, at, cl, terms, st)
+		t := l.grant(fx, at, cl, st, terms, nil)
 		t.ctx = ctx
 		fx.tell(terms, Event{Kind: EventAcquired, Context: ctx, Name: name, Claim: cl.id, Token: st.Token, Waited: t.acquired.Sub(asked)})
 		return t, nil
 	}
 	l.drop(fx, cl)
-	if _, ok := cl.state.(leaving); ok { // it was closed meanwhile
+	if _, ok := cl.state.(abandoned); ok { // it was closed meanwhile
 		cl.backing.departure.ref.Used = st.Token
 		fx.add(effect{kind: fxRetire, departure: &cl.backing.departure})
 	} else if st.State == driver.Holding && a.err == nil { // it is this client's, and nobody here has it

@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
@@ -187,11 +185,11 @@ func (g *gathering) enterAll(keys []Key) (busy int, err error) {
 		for i, e := range entries {
 			claims[i] = e.asked
 		}
-		patience := retry.Longest
+		timeout := retry.Longest
 		if !g.trying {
-			patience = retry.Timeout(g.failures)
+			timeout = retry.Timeout(g.failures)
 		}
-		ctx, cancel := retry.WithTimeout(g.ctx, min(patience, keys[0].TTL))
+		ctx, cancel := retry.WithTimeout(g.ctx, min(timeout, keys[0].TTL))
 		sts, err = g.store.EnterAll(ctx, claims)
 		silent = err != nil && ctx.Err() != nil
 		cancel()
@@ -202,14 +200,15 @@ func (g *gathering) enterAll(keys []Key) (busy int, err error) {
 			err = errUnreported
 		}
 	}
+	var left []<-chan struct{}
 	for i, x := range entries {
 		a := answer{sent: sent, err: err}
 		if err == nil {
 			a.status = sts[i]
 		}
-		e.entered(x.claim, x.asked.ID, a, silent, g.ctx.Err() != nil)
+		left = append(left, e.entered(x.claim, x.asked.ID, a, silent, g.ctx, x.caller))
 	}
-	busy, failure := g.collect(entries)
+	busy, failure := g.collect(entries, left)
 	switch {
 	case errors.Is(err, driver.ErrUnsupported):
 		g.store = nil
@@ -222,14 +221,13 @@ func (g *gathering) enterAll(keys []Key) (busy int, err error) {
 
 // enlist makes a first claim for each lock.
 func (g *gathering) enlist(keys []Key) (entries []entry, err error) {
-	asked := time.Now()
 	for _, key := range keys {
-		c := &caller{terms: g.terms, ctx: g.ctx, asked: asked, try: true, inSet: true}
+		c := &caller{terms: g.terms, ctx: g.ctx, try: true, inSet: true}
 		l, err := g.engine.join(key.Alone())
 		if err != nil {
 			return entries, err
 		}
-		cl, ask, err := g.engine.ask(l, c)
+		cl, ask, err := g.engine.add(l, c)
 		if err != nil {
 			g.engine.leaveLine(l)
 			return entries, err
@@ -241,9 +239,9 @@ func (g *gathering) enlist(keys []Key) (entries []entry, err error) {
 
 // collect takes the locks into the grant, if all of them were granted, and else
 // returns the first that was not because somebody is in the way.
-func (g *gathering) collect(entries []entry) (busy int, err error) {
+// It waits a moment for those that have left.
+func (g *gathering) collect(entries []entry, left []<-chan struct{}) (busy int, err error) {
 	var ts []*tenant
-	var left []<-chan struct{}
 	known := false
 	for i, x := range entries {
 		t, gone, failure := g.engine.outcome(g.ctx, x.line, x.caller)
@@ -272,22 +270,6 @@ func (g *gathering) collect(entries []entry) (busy int, err error) {
 
 // letGo releases a tenant that nobody uses, or is to use any longer.
 func (e *Engine) letGo(t *tenant) error { return e.release(context.Background(), t) }
-
-// add takes a tenant into a grant that is not complete.
-func (g *Grant) add(t *tenant) {
-	g.tenants = append(g.tenants, t)
-	l := t.claim.line
-	l.mu.Lock()
-	t.set = g
-	err, pressed := t.err, t.pressed
-	l.mu.Unlock()
-	if err != nil {
-		g.partEnded(t, err)
-	}
-	if pressed {
-		g.signals.press()
-	}
-}
 
 // complete completes the grant: from now on NoRenewal, MaxHold and MinHold apply to its
 // tenants. Until then they are renewed, for they might not last until the last one is
@@ -343,75 +325,4 @@ func (g *gathering) abandon(ctx context.Context, err error) error {
 		return &WaitError{Name: grant.Name(), Cause: context.Cause(ctx), Context: ctx.Err(), Engine: lost}
 	}
 	return fmt.Errorf("%w: %w", errPartLost, lost)
-}
-
-// partEnded ends the grant because one of its tenants is over.
-func (g *Grant) partEnded(t *tenant, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.signals.end(&err) {
-		return
-	}
-	if stop := g.set.gathering; stop != nil {
-		g.engine.spawn(func() { stop(errPartLost) }) // no mutex may be held
-		return
-	}
-	g.signals.closeLost()
-	g.engine.tellLost(t.claim, func() { g.signals.endContexts(err) })
-	done := make(chan struct{})
-	if g.engine.spawn(func() { defer close(done); t.claim.telling.Wait(); g.giveBack(context.Background()) }) {
-		g.set.giving = done
-	}
-}
-
-// giveBack releases all tenants, once.
-func (g *Grant) giveBack(ctx context.Context) {
-	g.set.give.Do(func() {
-		g.set.given = each(g.tenants, func(t *tenant) error { return g.engine.release(ctx, t) })
-	})
-}
-
-// releaseAll is Release for several.
-func (g *Grant) releaseAll(ctx context.Context) error {
-	found := cmp.Or(g.expire(), ErrReleased)
-	g.mu.Lock()
-	if g.released.Swap(true) {
-		g.mu.Unlock()
-		return g.releasedErr()
-	}
-	g.signals.end(&found)
-	over := g.signals.over()
-	if over != ErrReleased {
-		g.lost = over
-	}
-	lost, giving := g.lost, g.set.giving
-	g.mu.Unlock()
-	g.signals.closeLost()
-	g.signals.endContexts(over)
-	if giving != nil {
-		<-giving // the process may end after this; each takes no longer than a Release
-	}
-	g.giveBack(ctx)
-	return g.keepLost(cmp.Or(lost, g.set.given))
-}
-
-// each runs f for all tenants, many at a time, and returns the first error in their
-// order.
-func each(ts []*tenant, f func(*tenant) error) error {
-	if len(ts) == 1 {
-		return f(ts[0])
-	}
-	const parallel = 64
-	slot := make(chan struct{}, parallel)
-	errs := make([]error, len(ts))
-	var work sync.WaitGroup
-	for i, t := range ts {
-		slot <- struct{}{}
-		work.Go(func() {
-			defer func() { <-slot }()
-			errs[i] = f(t)
-		})
-	}
-	work.Wait()
-	return cmp.Or(errs...)
 }

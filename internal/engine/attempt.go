@@ -83,8 +83,8 @@ func (a *attempt) rest(ctx context.Context, until time.Time) {
 	}
 }
 
-// pursue starts the attempt.
-func (e *Engine) pursue(cl *claim, a *attempt) {
+// runAttempt starts the attempt.
+func (e *Engine) runAttempt(cl *claim, a *attempt) {
 	ctx := a.begin(e.ctx)
 	if !e.spawn(func() { defer a.stop(); e.attempt(ctx, cl, a) }) {
 		a.stop() // the engine is closed, and so is the line
@@ -104,7 +104,7 @@ func (e *Engine) attempt(ctx context.Context, cl *claim, a *attempt) {
 			a.rest(ctx, s.until)
 		case stepEnter:
 			ans, silent := e.enter(ctx, &s)
-			e.entered(cl, s.claim.ID, ans, silent, false)
+			e.entered(cl, s.claim.ID, ans, silent, ctx, nil)
 		case stepWait:
 			var ans answer
 			ans.status, ans.err = e.store.Wait(waiting, s.ref)
@@ -125,17 +125,28 @@ func (e *Engine) enter(ctx context.Context, s *step) (a answer, silent bool) {
 	return a, a.err != nil && ctx.Err() != nil
 }
 
-// enterFirst sends a claim from the caller's own goroutine.
-func (e *Engine) enterFirst(ctx context.Context, cl *claim, s step) {
+// enterFirst sends a claim from the goroutine of its caller.
+func (e *Engine) enterFirst(ctx context.Context, cl *claim, s step, c *caller) (left <-chan struct{}) {
 	a, silent := e.enter(ctx, &s)
-	e.entered(cl, s.claim.ID, a, silent, ctx.Err() != nil)
+	return e.entered(cl, s.claim.ID, a, silent, ctx, c)
 }
 
-func (e *Engine) entered(cl *claim, id string, a answer, silent, callerGone bool) {
+// entered hands on the reply to an Enter that a caller has sent under ctx; c is nil if
+// an attempt has.
+func (e *Engine) entered(cl *claim, id string, a answer, silent bool, ctx context.Context, c *caller) (left <-chan struct{}) {
+	var end ended
+	if c != nil {
+		if end.err = ctx.Err(); end.err != nil {
+			end.cause = context.Cause(ctx)
+		} else {
+			c = nil
+		}
+	}
 	var fx effects
 	at := e.begin(cl.line)
-	cl.entered(&fx, at, id, a, silent, callerGone)
+	left = cl.entered(&fx, at, id, a, silent, c, end)
 	e.commit(cl.line, &fx)
+	return left
 }
 
 // consult asks a caller's Backoff about a failure. That is the user's code: it is
@@ -145,7 +156,7 @@ func (e *Engine) consult(cl *claim, c *caller, failures int, err error) {
 		pause, again := c.terms.Backoff(failures, err)
 		var fx effects
 		at := e.begin(cl.line)
-		cl.line.answered(&fx, at, c, failures, pause, again, err)
+		cl.line.consulted(&fx, at, c, failures, pause, again, err)
 		e.commit(cl.line, &fx)
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-go/pawl/internal/retry"
 )
 
-// belief is until when a claim that holds is believed in. It is never changed, only
-// replaced, so that reading it needs no mutex.
+// belief is until when a claim that holds is believed in. It is replaced as a
+// whole, and never changed once it can be read, so that reading it needs no mutex.
 type belief struct {
 	until   time.Time     // by the local monotonic clock
 	slept   time.Duration // the machine's sleep that was known when the request was sent that set until
@@ -21,8 +21,8 @@ type belief struct {
 // left returns how long the claim is good for.
 //
 // Invariant: no lease is given, passed on or said to hold unless this is above
-// zero, and until is earlier than the store's deadline by its own margin: the holder
-// stops believing before the store may grant the name to another. The monotonic
+// zero, and until is earlier than the store's deadline by the margin of driver.Deadline:
+// the holder stops believing before the store may grant the name to another. The monotonic
 // clock stands still while the machine sleeps, the store's does not: that time is
 // counted off.
 func (b *belief) left(at instant) time.Duration {

@@ -42,13 +42,13 @@ type backing struct {
 	departure departure // see depart
 }
 
-// state is one of *entering, *waiting, *holding, leaving and gone. What only makes
+// state is one of *entering, *waiting, *holding, abandoned and gone. What only makes
 // sense in one of them is a field of that one.
 //
 //	entering ──► waiting ──► holding ──► gone
 //	 │  │  ▲────────┘ │ startOver        ▲
 //	 │  └──────────── │ ─► holding       │
-//	 └────────────────┴─► leaving ───────┘ what goes on for the claim is ended first
+//	 └────────────────┴─► abandoned ─────┘ what goes on for the claim is ended first
 type state interface{ String() string }
 
 // entering: on its way into the queue.
@@ -78,16 +78,17 @@ type holding struct {
 	resizing     resizing
 }
 
-// leaving: given up, while a request for it is under way.
-type leaving struct{}
+// abandoned: given up, while a request for it is under way. It leaves after that.
+type abandoned struct{}
 
-// gone: released, lost, or given up. Nothing that comes in changes it.
+// gone: released, lost, or given up. Nothing that comes in changes it; retire.go says
+// which Leave is sent for it.
 type gone struct{}
 
 func (*entering) String() string { return "entering" }
 func (*waiting) String() string  { return "waiting" }
 func (*holding) String() string  { return "holding" }
-func (leaving) String() string   { return "leaving" }
+func (abandoned) String() string { return "abandoned" }
 func (gone) String() string      { return "gone" }
 
 // request is what was sent for a claim.
@@ -149,8 +150,8 @@ func (cl *claim) pending() bool {
 // sentUntil notes that the store may know the claim until then.
 func (cl *claim) sentUntil(ends time.Time) { cl.request.ends = later(cl.request.ends, ends) }
 
-// asked is the claim for Enter.
-func (cl *claim) asked(try bool) driver.Claim {
+// toEnter is the claim for Enter.
+func (cl *claim) toEnter(try bool) driver.Claim {
 	l, key := cl.line, &cl.line.key
 	return driver.Claim{
 		Name: key.Name, ID: cl.id, Kind: key.Kind, Units: key.Units, Limit: key.Limit,
@@ -201,13 +202,13 @@ func (cl *claim) next(fx *effects, at instant) step {
 		if until, rests := cl.resting(at); rests {
 			return step{kind: stepRest, until: until}
 		}
-		return step{kind: stepEnter, claim: cl.asked(cl.line.onlyTried()), most: cl.patience(at)}
+		return step{kind: stepEnter, claim: cl.toEnter(cl.line.onlyTried()), most: cl.timeout(at)}
 	case *waiting:
 		if until, rests := cl.resting(at); rests {
 			return step{kind: stepRest, until: until}
 		}
 		return step{kind: stepWait, ref: driver.Ref{Name: cl.line.key.Name, ID: cl.id}}
-	case leaving:
+	case abandoned:
 		cl.state = gone{}
 		fx.add(effect{kind: fxRetire, departure: &cl.backing.departure})
 	}
@@ -215,16 +216,16 @@ func (cl *claim) next(fx *effects, at instant) step {
 	return step{}
 }
 
-// patience is how long an Enter is waited for. A reply that takes longer than the TTL
+// timeout is how long an Enter is waited for. A reply that takes longer than the TTL
 // is worth nothing; and who only tries waits for retry.Longest in all.
-func (cl *claim) patience(at instant) time.Duration {
+func (cl *claim) timeout(at instant) time.Duration {
 	tries := 0
 	if s, ok := cl.state.(*entering); ok {
 		tries = s.tries
 	}
 	most := min(retry.Timeout(tries), cl.ttl)
-	if c := cl.line.front(); c != nil && cl.line.onlyTried() {
-		most = min(most, max(retry.Longest-at.now.Sub(c.asked), time.Millisecond))
+	if c := cl.line.firstTry(); c != nil {
+		most = min(most, max(retry.Longest-at.now.Sub(c.since), time.Millisecond))
 	}
 	return most
 }
@@ -252,23 +253,23 @@ func (cl *claim) rouse(fx *effects) {
 	}
 }
 
-// pursue has a goroutine see the claim through to its grant, or to its end.
-func (cl *claim) pursue(fx *effects) {
+// startAttempt has a goroutine see the claim through to its grant, or to its end.
+func (cl *claim) startAttempt(fx *effects) {
 	a := newAttempt()
 	cl.request.attempt = a
-	fx.add(effect{kind: fxPursue, claim: cl, attempt: a})
+	fx.add(effect{kind: fxAttempt, claim: cl, attempt: a})
 }
 
 // want notes whether others wait in the store for what this claim holds.
 func (cl *claim) want(wanted bool) {
 	if h := cl.held(); wanted && !cl.wanted {
-		h.turn = min(cl.line.callers.Len(), maxTurn)
+		h.turn = min(cl.line.callers.n, maxTurn)
 	}
 	cl.wanted = wanted
 }
 
-// rivalled is want for news that others wait now.
-func (cl *claim) rivalled(fx *effects, at instant) {
+// rivalSeen is want for news that others wait now.
+func (cl *claim) rivalSeen(fx *effects, at instant) {
 	cl.line.rivals = at.now
 	cl.want(true)
 	cl.press(fx)
@@ -318,7 +319,7 @@ func (cl *claim) abandon(fx *effects) *departure {
 		fx.add(effect{kind: fxRetire, departure: d})
 		return d
 	}
-	cl.state = leaving{}
+	cl.state = abandoned{}
 	fx.add(effect{kind: fxDepart, departure: d})
 	if a := cl.request.attempt; a != nil {
 		fx.add(effect{kind: fxStop, attempt: a})

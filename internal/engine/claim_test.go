@@ -36,15 +36,15 @@ func TestGrantedBeforeItWasEnteredAgain(t *testing.T) {
 	at := instant{now: time.Unix(1e6, 0)}
 	var fx effects
 	c := &caller{terms: &Terms{}}
-	cl, err := l.ask(&fx, at, c)
+	cl, err := l.add(&fx, at, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cl.entered(&fx, at, cl.id, answer{sent: at, err: context.DeadlineExceeded}, true, false)
-	c.asking = false // its Backoff wants the next one at once
+	cl.entered(&fx, at, cl.id, answer{sent: at, err: context.DeadlineExceeded}, true, nil, ended{})
+	c.consulting = false // its Backoff wants the next one at once
 	sent := instant{now: at.now.Add(30 * time.Second)}
 	waiting := driver.Status{State: driver.Waiting, Ahead: 2, Deadline: driver.Deadline(sent.now, cl.ttl)}
-	cl.entered(&fx, sent, cl.id, answer{sent: sent, status: waiting}, false, false)
+	cl.entered(&fx, sent, cl.id, answer{sent: sent, status: waiting}, false, nil, ended{})
 	n := driver.Notice{Kind: driver.Granted, ID: cl.id, Status: driver.Status{State: driver.Holding, Token: 7}}
 	cl.noticed(&fx, sent, &n)
 	if c.tenant != nil {
@@ -70,17 +70,17 @@ func TestPassedToMinHold(t *testing.T) {
 	for _, terms := range []*Terms{{}, {MinHold: time.Second}, {}} {
 		callers = append(callers, &caller{terms: terms})
 	}
-	cl, err := l.ask(&fx, at, callers[0])
+	cl, err := l.add(&fx, at, callers[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range callers[1:] {
-		if _, err := l.ask(&fx, at, c); err != nil {
+		if _, err := l.add(&fx, at, c); err != nil {
 			t.Fatal(err)
 		}
 	}
 	st := driver.Status{State: driver.Holding, Token: 7, Spare: 1000, Deadline: driver.Deadline(at.now, cl.ttl)}
-	cl.entered(&fx, at, cl.id, answer{sent: at, status: st}, false, false)
+	cl.entered(&fx, at, cl.id, answer{sent: at, status: st}, false, nil, ended{})
 	at.now = at.now.Add(time.Second)
 	if d, err := callers[0].tenant.release(&fx, at, context.Background()); d != nil || err != nil {
 		t.Fatalf("not passed on: %v, %v", d, err)

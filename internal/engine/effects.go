@@ -16,7 +16,7 @@ type effects struct {
 type effectKind uint8
 
 const (
-	// In order.
+	// In order: by Engine.note.
 	fxDate       effectKind = iota // the claim's next date may be another
 	fxUndate                       // the claim has no date any longer
 	fxRegister                     // notices about the id are for the claim
@@ -24,8 +24,9 @@ const (
 	fxEvent                        // observers are told
 	fxDepart                       // Close waits for the departure
 
-	// In any order.
-	fxPursue  // a goroutine sends the claim's requests until it holds or is given up
+	// In any order: by Engine.do. What Close or a Leave has to wait for because of fxRetire
+	// or fxEnded is noted in order.
+	fxAttempt // a goroutine sends the claim's requests until it holds or is given up
 	fxStop    // the attempt's request is cancelled
 	fxWake    // the attempt's Wait is ended
 	fxNudge   // the attempt's rest is ended
@@ -140,8 +141,8 @@ func (e *Engine) note(fx *effects, x *effect) {
 
 func (e *Engine) do(x *effect) {
 	switch x.kind {
-	case fxPursue:
-		e.pursue(x.claim, x.attempt)
+	case fxAttempt:
+		e.runAttempt(x.claim, x.attempt)
 	case fxStop:
 		x.attempt.stop()
 	case fxWake:

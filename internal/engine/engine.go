@@ -47,11 +47,11 @@ func New(store driver.Store, owner driver.Owner) *Engine {
 	e.observers.spawn = e.spawn
 	e.adoptions.all = make(map[adoptee]adoption)
 	e.registry = registry{
-		lines:   make(map[Key]*line),
-		rivals:  make(map[string][]*line),
-		claims:  make(map[string]*claim),
-		leaving: make(map[*departure]struct{}),
-		drained: make(chan struct{}),
+		lines:      make(map[Key]*line),
+		rivals:     make(map[string][]*line),
+		claims:     make(map[string]*claim),
+		departures: make(map[*departure]struct{}),
+		drained:    make(chan struct{}),
 	}
 	return e
 }
@@ -146,31 +146,32 @@ func (e *Engine) acquire(ctx context.Context, key Key, terms *Terms, try bool) (
 	if err != nil {
 		return nil, err
 	}
-	c := &caller{terms: terms, ctx: ctx, asked: time.Now(), try: try}
-	first, s, err := e.ask(l, c)
+	c := &caller{terms: terms, ctx: ctx, try: try}
+	first, s, err := e.add(l, c)
 	if err != nil {
 		e.leaveLine(l)
 		return nil, err
 	}
+	entered := closedChan
 	if first != nil {
-		e.enterFirst(ctx, first, s)
+		entered = e.enterFirst(ctx, first, s, c)
 	}
 	t, left, err := e.outcome(ctx, l, c)
-	awaitLeft(left)
 	if err != nil {
+		awaitLeft(entered, left)
 		e.leaveLine(l)
 	}
 	return t, err
 }
 
-// ask makes c a caller of the line. If it is to enter a claim itself, it gets the
+// add makes c a caller of the line. If it is to enter a claim itself, it gets the
 // claim, and what to send.
-func (e *Engine) ask(l *line, c *caller) (first *claim, s step, err error) {
+func (e *Engine) add(l *line, c *caller) (first *claim, s step, err error) {
 	var fx effects
 	at := e.begin(l)
-	first, err = l.ask(&fx, at, c)
+	first, err = l.add(&fx, at, c)
 	if first != nil {
-		s = step{kind: stepEnter, claim: first.asked(c.try), most: first.patience(at)}
+		s = step{kind: stepEnter, claim: first.toEnter(c.try), most: first.timeout(at)}
 	}
 	e.commit(l, &fx)
 	return first, s, err
@@ -179,22 +180,24 @@ func (e *Engine) ask(l *line, c *caller) (first *claim, s step, err error) {
 // outcome returns what the caller was served, or gives it up when ctx ends. left
 // is closed once the store has heard of that.
 func (e *Engine) outcome(ctx context.Context, l *line, c *caller) (t *tenant, left <-chan struct{}, err error) {
-	l.mu.Lock()
-	if c.place == nil {
+	if c.ready == nil {
+		l.mu.Lock()
+		if !c.waits {
+			l.mu.Unlock()
+			return c.tenant, closedChan, c.err
+		}
+		c.ready = make(chan struct{})
 		l.mu.Unlock()
-		return c.tenant, closedChan, c.err
 	}
-	c.ready = make(chan struct{})
-	l.mu.Unlock()
 	select {
 	case <-c.ready:
 		return c.tenant, closedChan, c.err
 	case <-ctx.Done():
 	}
-	ctxErr, cause := ctx.Err(), context.Cause(ctx)
+	end := ended{ctx.Err(), context.Cause(ctx)}
 	var fx effects
 	at := e.begin(l)
-	left = l.giveUp(&fx, at, c, ctxErr, cause)
+	left = l.giveUp(&fx, at, c, end)
 	e.commit(l, &fx)
 	return c.tenant, left, c.err
 }
@@ -248,7 +251,7 @@ func (e *Engine) tellRivals(l *line) {
 	e.spawn(func() {
 		for _, o := range others {
 			var fx effects
-			o.rivalled(&fx, e.begin(o))
+			o.rivalSeen(&fx, e.begin(o))
 			e.commit(o, &fx)
 		}
 	})
@@ -256,7 +259,8 @@ func (e *Engine) tellRivals(l *line) {
 
 // Close ends all waiting and all grants with ErrClosed, stops what the engine
 // started, and returns what it could not release before ctx ended. Under a context
-// that is over already it takes two seconds at the most.
+// that is over already it takes two seconds at the most, and what Observers and
+// Backoffs take.
 func (e *Engine) Close(ctx context.Context) error {
 	e.end.Do(func() { e.closeErr = e.close(ctx) })
 	return e.closeErr
@@ -306,7 +310,7 @@ func (e *Engine) names() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	names := make(map[string]bool)
-	for d := range e.leaving {
+	for d := range e.departures {
 		names[d.ref.Name] = true
 	}
 	for key := range e.lines {

@@ -29,15 +29,6 @@ type Grant struct {
 	one  [1]*tenant // spares an allocation
 }
 
-// set is what a grant of several locks needs.
-type set struct {
-	signals   signals
-	gathering context.CancelCauseFunc // while it is not complete
-	give      sync.Once               // its tenants are released once
-	given     error                   // the result of that
-	giving    chan struct{}           // closed when they were released after a loss; nil: none was lost
-}
-
 // of makes g the grant of a tenant.
 func (g *Grant) of(e *Engine, t *tenant) {
 	g.engine, g.signals = e, &t.signals

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"container/list"
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,7 +12,7 @@ import (
 // A line is the callers of this process that want the same lock. They wait here in
 // order and put one claim into the store; on release the lock passes to the next
 // caller without I/O. When others begin to wait in the store, the claim serves only
-// callers that are here by then, and leaves. The next claim is entered before that,
+// as many callers as are here by then, and leaves. The next claim is entered before that,
 // so that processes take turns.
 //
 // Readers share a claim: each has a tenant of its own on it, so that MaxHold, contexts
@@ -34,32 +32,13 @@ type line struct {
 	key   Key
 	owner driver.Owner
 
-	callers list.List // of *caller, first come first
-	claim   *claim    // pending or holding; nil if nobody wants the lock
-	next    *claim    // pending while claim still holds
-	older   []*claim  // of readers: they hold beside claim, and nobody joins them
+	callers callers  // first come first
+	claim   *claim   // pending or holding; nil if nobody wants the lock
+	next    *claim   // pending while claim still holds
+	older   []*claim // of readers: they hold beside claim, and nobody joins them
 	closed  bool
 	rivals  time.Time // when others were last known to wait in the store
 	trouble error     // the last failure of the store, while the lock is waited for
-}
-
-// caller is a goroutine in Acquire.
-type caller struct {
-	terms *Terms
-	ctx   context.Context // for the observer
-	asked time.Time
-	try   bool          // gives up as soon as it would have to wait
-	inSet bool          // one of an EnterAll: gives up with the first error, too; its call tells observers
-	place *list.Element // nil once it is served
-	ready chan struct{} // made by those who wait, closed when served
-
-	// The store, as this one sees it.
-	failures int       // in a row
-	asking   bool      // its Backoff is being asked
-	retry    time.Time // when that wants the next attempt; zero: at once
-
-	tenant *tenant
-	err    error
 }
 
 const (
@@ -71,13 +50,14 @@ const (
 	rivalry = 10 * time.Millisecond
 )
 
-// ask adds a caller. If it is the first, ask returns the claim, which the caller
+// add adds a caller. If it is the first, add returns the claim, which the caller
 // enters from its own goroutine: so a lock that nobody else wants needs no other.
-func (l *line) ask(fx *effects, at instant, c *caller) (first *claim, err error) {
+func (l *line) add(fx *effects, at instant, c *caller) (first *claim, err error) {
 	if l.closed {
 		return nil, fmt.Errorf("lock %q: %w", l.key.Name, driver.ErrClosed)
 	}
-	c.place = l.callers.PushBack(c)
+	l.callers.push(c)
+	c.since = at.now
 	switch {
 	case l.admit(fx, at):
 	case l.claim == nil:
@@ -89,37 +69,43 @@ func (l *line) ask(fx *effects, at instant, c *caller) (first *claim, err error)
 	default:
 		l.plan(fx, at)
 		l.hasten(fx) // the pauses of others are not for this one
-		if c.place != nil && c.terms.Observe != nil {
+		if !c.waits {
+			break
+		}
+		c.ready = make(chan struct{})
+		if c.terms.Observe != nil {
 			fx.tell(c.terms, Event{
-				Kind: EventWaiting, Context: c.ctx, Name: l.key.Name, Local: true, Ahead: l.callers.Len() - 1, Blocker: l.holder(at),
+				Kind: EventWaiting, Context: c.ctx, Name: l.key.Name, Local: true, Ahead: l.callers.n - 1, Blocker: l.holder(at),
 			})
 		}
 	}
 	return nil, nil
 }
 
-// giveUp ends a caller's waiting, whose context has ended with that error and
-// cause, unless it was served at the same moment. left is closed once the store has
-// heard of that.
-func (l *line) giveUp(fx *effects, at instant, c *caller, ctxErr, cause error) (left <-chan struct{}) {
-	if c.place == nil {
+// ended is how a context has ended: its error and its cause.
+type ended struct{ err, cause error }
+
+// giveUp ends a caller's waiting, whose context has ended, unless it was served at the
+// same moment. left is closed once the store has heard of that.
+func (l *line) giveUp(fx *effects, at instant, c *caller, ctx ended) (left <-chan struct{}) {
+	if !c.waits {
 		return closedChan
 	}
-	err := &WaitError{Name: l.key.Name, Cause: cause, Context: ctxErr, Engine: l.trouble, Holder: l.holder(at)}
+	err := &WaitError{Name: l.key.Name, Cause: ctx.cause, Context: ctx.err, Engine: l.trouble, Holder: l.holder(at)}
 	if err.Engine == nil && l.claim != nil {
 		if _, enters := l.claim.state.(*entering); enters {
-			err.Engine = noReply(ctxErr)
+			err.Engine = noReply(ctx.err)
 		}
 	}
 	l.serve(fx, at, c, nil, err)
 	return l.trim(fx, at)
 }
 
-// answered notes what the caller's Backoff has returned for a failure.
-func (l *line) answered(fx *effects, at instant, c *caller, failures int, pause time.Duration, again bool, err error) {
-	c.asking = false
+// consulted notes what the caller's Backoff has returned for a failure.
+func (l *line) consulted(fx *effects, at instant, c *caller, failures int, pause time.Duration, again bool, err error) {
+	c.consulting = false
 	switch {
-	case c.place == nil || c.failures != failures: // it was served, or the store has replied since
+	case !c.waits || c.failures != failures: // it was served, or the store has replied since
 	case again:
 		c.retry = at.now.Add(pause)
 	default:
@@ -154,17 +140,17 @@ func (l *line) close(fx *effects, at instant) (held []*departure) {
 	return held
 }
 
-// rivalled notes that another line of the name waits in the store now. Otherwise
+// rivalSeen notes that another line of the name waits in the store now. Otherwise
 // readers could go on joining each other past a writer of their own process, where
 // the store does not push.
-func (l *line) rivalled(fx *effects, at instant) {
+func (l *line) rivalSeen(fx *effects, at instant) {
 	for _, cl := range append(slices.Clone(l.older), l.claim) {
 		if cl == nil {
 			continue
 		}
 		switch cl.state.(type) {
 		case *holding:
-			cl.rivalled(fx, at)
+			cl.rivalSeen(fx, at)
 		case *entering:
 			cl.wanted = true // the reply may be from before
 		}
@@ -181,18 +167,18 @@ func (l *line) newClaim(fx *effects) *claim {
 
 // serve ends a caller's waiting.
 func (l *line) serve(fx *effects, at instant, c *caller, t *tenant, err error) {
-	l.callers.Remove(c.place)
-	c.place, c.tenant, c.err = nil, t, err
+	l.callers.remove(c)
+	c.tenant, c.err = t, err
 	switch {
 	case c.terms.Observe == nil:
 	case t != nil:
 		t.ctx = c.ctx
 		fx.tell(c.terms, Event{
-			Kind: EventAcquired, Context: c.ctx, Name: l.key.Name, Claim: t.claim.id, Token: t.token.Load(), Waited: t.acquired.Sub(c.asked),
+			Kind: EventAcquired, Context: c.ctx, Name: l.key.Name, Claim: t.claim.id, Token: t.token.Load(), Waited: t.acquired.Sub(c.since),
 		})
 	case !c.inSet:
 		fx.tell(c.terms, Event{
-			Kind: EventGaveUp, Context: c.ctx, Name: l.key.Name, Waited: at.now.Sub(c.asked), Blocker: blockerOf(err), Err: err,
+			Kind: EventGaveUp, Context: c.ctx, Name: l.key.Name, Waited: at.now.Sub(c.since), Blocker: blockerOf(err), Err: err,
 		})
 	}
 	if c.ready != nil {
@@ -200,42 +186,36 @@ func (l *line) serve(fx *effects, at instant, c *caller, t *tenant, err error) {
 	}
 }
 
-func (l *line) front() *caller {
-	if p := l.callers.Front(); p != nil {
-		return p.Value.(*caller)
-	}
-	return nil
-}
-
-// all returns the callers, first come first.
-func (l *line) all() []*caller {
-	cs := make([]*caller, 0, l.callers.Len())
-	for p := l.callers.Front(); p != nil; p = p.Next() {
-		cs = append(cs, p.Value.(*caller))
-	}
-	return cs
-}
-
 // fail gives err to all callers.
 func (l *line) fail(fx *effects, at instant, err error) {
-	for _, c := range l.all() {
+	for _, c := range l.callers.all() {
 		l.serve(fx, at, c, nil, fmt.Errorf("lock %q: %w", l.key.Name, err))
 	}
 }
 
 // refuse ends the calls that only try: they would have to wait.
 func (l *line) refuse(fx *effects, at instant) {
-	for _, c := range l.all() {
+	for _, c := range l.callers.all() {
 		if c.try {
 			l.serve(fx, at, c, nil, &HeldError{l.key.Name, l.holder(at)})
 		}
 	}
 }
 
+// firstTry returns the first caller that only tries, or nil.
+func (l *line) firstTry() *caller {
+	for c := l.callers.first; c != nil; c = c.next {
+		if c.try {
+			return c
+		}
+	}
+	return nil
+}
+
 // onlyTried reports whether all callers only try.
 func (l *line) onlyTried() bool {
-	for p := l.callers.Front(); p != nil; p = p.Next() {
-		if !p.Value.(*caller).try {
+	for c := l.callers.first; c != nil; c = c.next {
+		if !c.try {
 			return false
 		}
 	}
@@ -244,8 +224,7 @@ func (l *line) onlyTried() bool {
 
 // forgive forgets the failures of the store, which has replied.
 func (l *line) forgive() {
-	for p := l.callers.Front(); p != nil; p = p.Next() {
-		c := p.Value.(*caller)
+	for c := l.callers.first; c != nil; c = c.next {
 		c.failures, c.retry = 0, time.Time{}
 	}
 }
@@ -254,8 +233,8 @@ func (l *line) forgive() {
 // of them are asking their Backoffs, that is not known.
 func (l *line) retry(at instant) time.Time {
 	first := at.now.Add(time.Hour)
-	for p := l.callers.Front(); p != nil; p = p.Next() {
-		if c := p.Value.(*caller); !c.asking && c.retry.Before(first) {
+	for c := l.callers.first; c != nil; c = c.next {
+		if !c.consulting && c.retry.Before(first) {
 			first = c.retry
 		}
 	}
@@ -300,7 +279,7 @@ func (l *line) holder(at instant) *driver.Entry {
 
 // plan enters another claim if the present one will not serve all callers.
 func (l *line) plan(fx *effects, at instant) {
-	n := l.callers.Len()
+	n := l.callers.n
 	if n == 0 || l.closed {
 		return
 	}
@@ -312,10 +291,10 @@ func (l *line) plan(fx *effects, at instant) {
 	switch {
 	case cl == nil:
 		l.claim = l.newClaim(fx)
-		l.claim.pursue(fx)
+		l.claim.startAttempt(fx)
 	case holds && l.next == nil && n > cl.room():
 		l.next = l.newClaim(fx)
-		l.next.pursue(fx)
+		l.next.startAttempt(fx)
 	}
 }
 
@@ -326,7 +305,7 @@ func (l *line) plan(fx *effects, at instant) {
 // trim.
 func (l *line) trim(fx *effects, at instant) (left <-chan struct{}) {
 	left = closedChan
-	if l.callers.Len() > 0 {
+	if l.callers.n > 0 {
 		return left
 	}
 	for _, cl := range []*claim{l.next, l.claim} {

@@ -32,7 +32,7 @@ type granting struct {
 // sawServed looks for callers that were served by the event at that time.
 func (c *client) sawServed(at instant) {
 	for _, o := range slices.Clone(c.callers) {
-		if o.place != nil {
+		if o.waits {
 			continue
 		}
 		c.callers = slices.DeleteFunc(c.callers, func(x *caller) bool { return x == o })
@@ -184,7 +184,7 @@ func (w *world) check() {
 
 // checkLine checks what is true of a line between two events.
 func (c *client) checkLine(l *line) {
-	n := l.callers.Len()
+	n := l.callers.n
 	var held int64
 	for _, cl := range append([]*claim{l.claim, l.next}, l.older...) {
 		switch {
@@ -212,8 +212,8 @@ func (c *client) checkLine(l *line) {
 
 // checkPause checks that a caller wants the Enter that is sent now.
 func (p *proc) checkPause(cl *claim, at instant) {
-	for _, c := range cl.line.all() {
-		if !c.asking && !c.retry.After(at.now) {
+	for _, c := range cl.line.callers.all() {
+		if !c.consulting && !c.retry.After(at.now) {
 			return
 		}
 	}
@@ -263,7 +263,7 @@ func (w *world) known() map[owned]bool {
 				}
 			}
 		}
-		for d := range c.e.leaving {
+		for d := range c.e.departures {
 			known[owned{d.ref.ID, d.ref.Mark}] = true
 		}
 		for _, d := range c.leaving {
@@ -637,15 +637,15 @@ func (w *world) checkEnd() {
 			continue
 		}
 		for _, l := range c.e.lines {
-			w.failf("client %d keeps a line of %s: %d callers, claim %v next %v older %d, users %d", c.id, l.key.Name, l.callers.Len(), l.claim, l.next, len(l.older), l.users)
+			w.failf("client %d keeps a line of %s: %d callers, claim %v next %v older %d, users %d", c.id, l.key.Name, l.callers.n, l.claim, l.next, len(l.older), l.users)
 		}
 		switch {
 		case c.users > 0:
 			w.failf("client %d: %d calls have not ended", c.id, c.users)
 		case len(c.e.claims) > 0:
 			w.failf("client %d gets notices for %d claims that are over", c.id, len(c.e.claims))
-		case len(c.e.leaving) > 0 || len(c.leaving) > 0:
-			w.failf("client %d: %d departures were not heard", c.id, len(c.e.leaving))
+		case len(c.e.departures) > 0 || len(c.leaving) > 0:
+			w.failf("client %d: %d departures were not heard", c.id, len(c.e.departures))
 		case len(c.dates) > 0:
 			w.failf("client %d: the renewer keeps %d claims", c.id, len(c.dates))
 		case len(c.procs) > 1:

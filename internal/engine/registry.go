@@ -10,13 +10,13 @@ import (
 
 // registry is the lines and claims there are.
 type registry struct {
-	mu      sync.Mutex
-	lines   map[Key]*line
-	rivals  map[string][]*line      // of the RWMutex of that name
-	claims  map[string]*claim       // by id: entered, not over
-	leaving map[*departure]struct{} // that the store was not told of
-	closed  bool
-	drained chan struct{} // closed when closed, and lines and leaving are empty
+	mu         sync.Mutex
+	lines      map[Key]*line
+	rivals     map[string][]*line      // of the RWMutex of that name
+	claims     map[string]*claim       // by id: what a notice may be about
+	departures map[*departure]struct{} // that the store has not replied to
+	closed     bool
+	drained    chan struct{} // closed when closed, and lines and departures are empty
 }
 
 // join returns the line of the key and counts the caller in; leaveLine counts out.
@@ -57,7 +57,7 @@ func (r *registry) leaveLine(l *line) {
 }
 
 func (r *registry) checkDrained() {
-	if r.closed && len(r.lines) == 0 && len(r.leaving) == 0 {
+	if r.closed && len(r.lines) == 0 && len(r.departures) == 0 {
 		select {
 		case <-r.drained:
 		default:
@@ -90,7 +90,7 @@ func (e *Engine) Closed() bool {
 func (r *registry) departing(d *departure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leaving[d] = struct{}{}
+	r.departures[d] = struct{}{}
 }
 
 // departed notes that the claim has left, or Leave was given up.
@@ -100,7 +100,7 @@ func (r *registry) departed(d *departure) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.leaving, d)
+	delete(r.departures, d)
 	r.checkDrained()
 }
 

@@ -11,10 +11,12 @@ import (
 
 // What the store says of a claim, and what that does to it. Pure, as the claim.
 
-// entered takes over the reply to an Enter of the claim with that id. callerGone: it
-// was a caller's own, whose context has ended.
-func (cl *claim) entered(fx *effects, at instant, id string, a answer, silent, callerGone bool) {
+// entered takes over the reply to an Enter of the claim with that id. leaves, if not
+// nil, is the caller that has sent it, whose context has ended: without a reply it gives
+// up. left is as that of giveUp.
+func (cl *claim) entered(fx *effects, at instant, id string, a answer, silent bool, leaves *caller, ctx ended) (left <-chan struct{}) {
 	l := cl.line
+	left = closedChan
 	if id == cl.id {
 		cl.request.byCaller = false
 		cl.sentUntil(a.sent.now.Add(cl.ttl))
@@ -25,15 +27,16 @@ func (cl *claim) entered(fx *effects, at instant, id string, a answer, silent, c
 	switch s := cl.state.(type) {
 	case *entering:
 		if id != cl.id {
-			return
+			return left
 		}
 		if s.tries++; a.err == nil {
 			s.tries = 0
 		}
 		s.silent = silent
 		switch {
-		case a.err != nil && callerGone:
-			l.trouble = noReply(a.err) // the caller goes; for the others it is tried again
+		case a.err != nil && leaves != nil:
+			l.trouble = noReply(a.err)
+			left = l.giveUp(fx, at, leaves, ctx) // for others, if there are, it is tried again
 		case a.err == nil && a.status.State == driver.Gone:
 			cl.stumble(fx, at, errors.New("the engine forgot the claim at once"))
 		default:
@@ -41,15 +44,16 @@ func (cl *claim) entered(fx *effects, at instant, id string, a answer, silent, c
 		}
 		l.trim(fx, at)
 		if cl.pending() && cl.request.attempt == nil {
-			cl.pursue(fx)
+			cl.startAttempt(fx)
 		}
-	case leaving:
+	case abandoned:
 		cl.backing.departure.updated(cl)
 		if cl.request.attempt == nil {
 			cl.state = gone{}
 			fx.add(effect{kind: fxRetire, departure: &cl.backing.departure})
 		}
 	}
+	return left
 }
 
 // waited takes over the reply to a Wait of the claim with that id.
@@ -109,7 +113,7 @@ func (cl *claim) queued(fx *effects, at instant, st *driver.Status) {
 			fx.add(effect{kind: fxRivals, claim: cl})
 		}
 	}
-	if c := l.front(); c != nil && (!before || st.Ahead != w.ahead || l.trouble != nil) {
+	if c := l.callers.first; c != nil && (!before || st.Ahead != w.ahead || l.trouble != nil) {
 		fx.tell(c.terms, Event{Kind: EventWaiting, Context: c.ctx, Name: l.key.Name, Claim: cl.id, Ahead: st.Ahead, Blocker: st.Blocker})
 	}
 	l.trouble = nil
@@ -135,17 +139,17 @@ func (cl *claim) stumble(fx *effects, at instant, err error) {
 	}
 	l.trouble = err
 	cl.rest.failed = true
-	for i, c := range l.all() {
-		if c.asking || at.now.Before(c.retry) {
+	for i, c := range l.callers.all() {
+		if c.consulting || at.now.Before(c.retry) {
 			continue // it was another's attempt
 		}
 		c.failures++
 		switch {
-		case c.try && (c.inSet || !enters || !s.silent || at.now.Sub(c.asked) >= retry.Longest):
+		case c.try && (c.inSet || !enters || !s.silent || at.now.Sub(c.since) >= retry.Longest):
 			l.serve(fx, at, c, nil, fmt.Errorf("lock %q: %w", l.key.Name, err))
 			continue
 		case !c.try:
-			c.asking = true
+			c.consulting = true
 			fx.add(effect{kind: fxConsult, claim: cl, caller: c, failures: c.failures, err: err})
 		}
 		if i == 0 {
@@ -182,7 +186,7 @@ func (cl *claim) noticed(fx *effects, at instant, n *driver.Notice) {
 	case cl.id != n.ID:
 	case n.Kind == driver.Granted:
 		switch {
-		case !waits: // Wait will tell
+		case !waits: // it holds already, or is not in the queue yet: the reply to Enter tells
 		case cl.request.unanswered:
 			// It may be news of what has run out since: a later Enter has entered the
 			// claim again then. Renewing it tells.
@@ -191,7 +195,7 @@ func (cl *claim) noticed(fx *effects, at instant, n *driver.Notice) {
 			cl.line.granted(fx, at, cl, &n.Status)
 		}
 	case n.Kind == driver.Wanted && h != nil:
-		cl.rivalled(fx, at)
+		cl.rivalSeen(fx, at)
 		cl.line.plan(fx, at)
 	case n.Kind == driver.Wanted:
 		cl.wanted = true // it has overtaken the news of the grant
@@ -248,7 +252,7 @@ func (cl *claim) learned(fx *effects, at instant, a answer) {
 			cl.extendedOrHurried(a, at)
 			// A reply may be older than a notice: it does not take that back.
 			if st.Behind > 0 {
-				cl.rivalled(fx, at)
+				cl.rivalSeen(fx, at)
 			}
 			l.plan(fx, at)
 			fx.date(cl)

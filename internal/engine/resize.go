@@ -198,7 +198,7 @@ func (t *tenant) upgraded(fx *effects, at instant, asked *resize, r resized) err
 func (cl *claim) shrunk(fx *effects, at instant, asked *resize, r resized) *resize {
 	h, st := cl.held(), &r.status
 	switch {
-	case h == nil || driver.IsPermanent(r.err):
+	case h == nil:
 		return nil
 	case r.err != nil:
 	case st.State != driver.Holding:
@@ -296,6 +296,10 @@ func (e *Engine) resize(ctx context.Context, cl *claim, asked *resize) (r resize
 	}
 }
 
+// permanentPause is how long shrink waits after an error that is permanent: it may be
+// mended while the claim holds.
+const permanentPause = time.Second
+
 // shrink brings a claim back to a reader's units, for as long as it holds.
 func (e *Engine) shrink(cl *claim) {
 	var asked *resize
@@ -308,6 +312,9 @@ func (e *Engine) shrink(cl *claim) {
 	e.commit(cl.line, &fx)
 	for asked != nil {
 		r := e.resize(e.ctx, cl, asked)
+		if driver.IsPermanent(r.err) {
+			retry.Sleep(e.ctx, permanentPause)
+		}
 		if e.ctx.Err() != nil {
 			return
 		}

@@ -10,6 +10,21 @@ import (
 	"github.com/pawl-go/pawl/internal/retry"
 )
 
+// How a claim leaves the store, by what has ended it:
+//
+//	released              Engine.release sends the first Leave, for two seconds at the
+//	                      most; if there is no reply, the next line
+//	lost, given up,       retire: Leave until there is a reply or a permanent error, or
+//	closed                until departure.ends
+//	refused, or unknown   nothing
+//	to the store
+//	handed over           nothing
+//
+// If an Enter is unanswered (departure.again), it may enter the claim after that. So
+// leaveAgain repeats the Leave until departure.ends, whatever was replied; of a claim
+// that the store has refused or no longer knows, retire does so, and of one that was
+// handed over guard.
+
 // departure is a claim on its way out of the store.
 type departure struct {
 	ref     driver.Ref
@@ -24,9 +39,9 @@ type departure struct {
 }
 
 const (
-	// leavePatience is how long an Acquire that gives up waits for its claim to
+	// leaveTimeout is how long an Acquire that gives up waits for its claim to
 	// leave.
-	leavePatience = 200 * time.Millisecond
+	leaveTimeout = 200 * time.Millisecond
 	// maxRetirers bounds the goroutines that send Leave: if the store does not reply,
 	// many claims may be lost at the same time.
 	maxRetirers = 256
@@ -39,8 +54,7 @@ type retirer struct {
 	workers int
 }
 
-// retire sends Leave for a claim in the background. All claims leave by this, except
-// those that the holder's own call releases.
+// retire sends Leave for a claim in the background.
 func (e *Engine) retire(d *departure) {
 	r := &e.retirer
 	r.mu.Lock()
@@ -157,7 +171,7 @@ func awaitLeft(left ...<-chan struct{}) {
 		default:
 		}
 		if late == nil {
-			t := time.NewTimer(leavePatience)
+			t := time.NewTimer(leaveTimeout)
 			defer t.Stop()
 			late = t.C
 		}

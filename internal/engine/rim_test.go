@@ -84,8 +84,8 @@ func (p *proc) perform(fx *effects) {
 func (p *proc) do(x *effect) {
 	c := p.client
 	switch x.kind {
-	case fxPursue:
-		c.pursue(x.claim, x.attempt)
+	case fxAttempt:
+		c.runAttempt(x.claim, x.attempt)
 	case fxStop:
 		x.attempt.stop()
 	case fxWake:
@@ -114,7 +114,7 @@ func (p *proc) do(x *effect) {
 		l := x.claim.line
 		c.goes(func(p *proc) {
 			for _, o := range p.e.rivalsOf(l) {
-				p.event(func(fx *effects, at instant) { o.rivalled(fx, at) })
+				p.event(func(fx *effects, at instant) { o.rivalSeen(fx, at) })
 			}
 		})
 	case fxHurry:
@@ -151,7 +151,7 @@ func (c *client) ended(t *tenant, err error) {
 
 // attempt.go
 
-func (c *client) pursue(cl *claim, a *attempt) {
+func (c *client) runAttempt(cl *claim, a *attempt) {
 	ctx := a.begin(c.e.ctx)
 	c.goes(func(p *proc) {
 		p.attempt(ctx, cl, a)
@@ -183,7 +183,7 @@ func (p *proc) attempt(ctx context.Context, cl *claim, a *attempt) {
 			p.breathe()
 			ans, silent := p.enter(func() bool { return ctx.Err() != nil }, &s)
 			failed = ans.err != nil
-			p.event(func(fx *effects, at instant) { cl.entered(fx, at, s.claim.ID, ans, silent, false) })
+			p.event(func(fx *effects, at instant) { cl.entered(fx, at, s.claim.ID, ans, silent, nil, ended{}) })
 		case stepWait:
 			var ans answer
 			ans.status, ans.err = p.storeWait(s.ref, func() bool { return waiting.Err() != nil })
@@ -221,7 +221,7 @@ func (c *client) consult(cl *claim, caller *caller, failures int, err error) {
 			p.sleep(p.span(2 * p.ttl)) // a Backoff that takes its time
 		}
 		pause, again := caller.terms.Backoff(failures, err)
-		p.event(func(fx *effects, at instant) { cl.line.answered(fx, at, caller, failures, pause, again, err) })
+		p.event(func(fx *effects, at instant) { cl.line.consulted(fx, at, caller, failures, pause, again, err) })
 	})
 }
 
@@ -372,13 +372,13 @@ func (p *proc) acquire(key Key, terms *Terms, try bool, ctxEnds time.Time) (*ten
 		return nil, err
 	}
 	p.breathe()
-	c := &caller{terms: terms, ctx: context.Background(), asked: p.now(), try: try}
+	c := &caller{terms: terms, ctx: context.Background(), since: p.now(), try: try}
 	var first *claim
 	var s step
 	p.client.callers = append(p.client.callers, c)
 	p.event(func(fx *effects, at instant) {
-		if first, err = l.ask(fx, at, c); first != nil {
-			s = step{kind: stepEnter, claim: first.asked(try), most: first.patience(at)}
+		if first, err = l.add(fx, at, c); first != nil {
+			s = step{kind: stepEnter, claim: first.toEnter(try), most: first.timeout(at)}
 		}
 	})
 	if err != nil {
@@ -388,17 +388,27 @@ func (p *proc) acquire(key Key, terms *Terms, try bool, ctxEnds time.Time) (*ten
 	}
 	if first != nil {
 		a, silent := p.enter(over, &s)
-		p.event(func(fx *effects, at instant) { first.entered(fx, at, s.claim.ID, a, silent, over()) })
+		var leaves *caller
+		if over() {
+			leaves = c
+		}
+		var left <-chan struct{}
+		p.event(func(fx *effects, at instant) {
+			left = first.entered(fx, at, s.claim.ID, a, silent, leaves, ended{context.DeadlineExceeded, context.DeadlineExceeded})
+		})
+		p.wait(p.now().Add(leaveTimeout), func() bool { return isClosed(left) })
 	}
 	p.breathe()
 	left := closedChan
-	if c.place != nil {
-		c.ready = make(chan struct{})
+	if c.waits {
+		if c.ready == nil {
+			c.ready = make(chan struct{})
+		}
 		p.wait(ctxEnds, func() bool { return isClosed(c.ready) })
 		if !isClosed(c.ready) {
 			p.breathe()
 			p.event(func(fx *effects, at instant) {
-				left = l.giveUp(fx, at, c, context.DeadlineExceeded, context.DeadlineExceeded)
+				left = l.giveUp(fx, at, c, ended{context.DeadlineExceeded, context.DeadlineExceeded})
 			})
 		}
 	}
@@ -406,10 +416,10 @@ func (p *proc) acquire(key Key, terms *Terms, try bool, ctxEnds time.Time) (*ten
 	if (t == nil) == (err == nil) {
 		p.failf("a caller got %v and %v", t, err)
 	}
-	if c.place != nil {
+	if c.waits {
 		p.failf("a caller that was served waits in the line")
 	}
-	p.wait(p.now().Add(leavePatience), func() bool { return isClosed(left) })
+	p.wait(p.now().Add(leaveTimeout), func() bool { return isClosed(left) })
 	if c.tenant != t || c.err != err {
 		p.failf("a caller got a second outcome")
 	}
@@ -662,6 +672,9 @@ func (p *proc) shrink(cl *claim) {
 	})
 	for asked != nil && !p.closed {
 		r := p.resize(cl, asked)
+		if driver.IsPermanent(r.err) {
+			p.sleep(permanentPause)
+		}
 		p.event(func(fx *effects, at instant) { asked = cl.shrunk(fx, at, asked, r) })
 	}
 }

@@ -246,6 +246,9 @@ func (t *tenant) tellLost(fx *effects, at instant, err error) {
 }
 
 func (t *tenant) tellReleased(fx *effects, at instant, ctx context.Context, token int64, err error) {
+	if t.terms.Observe == nil {
+		return // before the Event is made: it is large
+	}
 	fx.tell(t.terms, Event{
 		Kind: EventReleased, Context: ctx, Name: t.claim.line.key.Name, Claim: t.claim.id, Token: token, Held: at.now.Sub(t.acquired), Err: err,
 	})

@@ -27,12 +27,12 @@ func (l *line) granted(fx *effects, at instant, cl *claim, st *driver.Status) {
 	}
 	cl.rouse(fx)
 	l.trouble = nil
-	c := l.front()
+	c := l.callers.first
 	if c == nil {
 		l.trim(fx, at)
 		return
 	}
-	l.serve(fx, at, c, l.grant(fx, at, cl, c.terms, st), nil)
+	l.grant(fx, at, cl, st, c.terms, c)
 	if l.key.shared() {
 		l.share(fx, at, cl)
 	}
@@ -40,8 +40,9 @@ func (l *line) granted(fx *effects, at instant, cl *claim, st *driver.Status) {
 	l.plan(fx, at)
 }
 
-// grant makes the tenant for a claim whose status st says that it holds.
-func (l *line) grant(fx *effects, at instant, cl *claim, terms *Terms, st *driver.Status) *tenant {
+// grant makes the tenant for a claim whose status st says that it holds, and serves c
+// with it; c is nil if nobody has stood in the line for it.
+func (l *line) grant(fx *effects, at instant, cl *claim, st *driver.Status, terms *Terms, c *caller) *tenant {
 	cl.backing.holding = holding{units: l.key.Units, token: st.Token, spare: st.Spare, since: at.now}
 	h := &cl.backing.holding
 	w, waited := cl.state.(*waiting)
@@ -52,13 +53,14 @@ func (l *line) grant(fx *effects, at instant, cl *claim, terms *Terms, st *drive
 	}
 	seen := cl.wanted || st.Behind > 0
 	cl.state, cl.wanted = h, false
+	t := cl.serve(terms, st.Token, at)
+	if c != nil {
+		l.serve(fx, at, c, t, nil)
+	}
 	// The claims that it stood behind are mostly entered again.
 	cl.want(seen || (waited && w.ahead > 0 || at.now.Sub(l.rivals) < rivalry) && !l.key.shared())
 	if seen {
 		l.rivals = at.now
-	}
-	t := cl.serve(terms, st.Token, at)
-	if seen {
 		t.press(fx)
 	}
 	fx.date(cl)
@@ -85,7 +87,7 @@ func (l *line) makeWay(fx *effects, at instant, cl *claim) {
 // admit lets the waiting readers join the present claim, and reports whether it did.
 func (l *line) admit(fx *effects, at instant) bool {
 	cl := l.claim
-	if cl == nil || !cl.open() || l.callers.Len() == 0 || cl.ranOut(fx, at) || !cl.ample(at) {
+	if cl == nil || !cl.open() || l.callers.n == 0 || cl.ranOut(fx, at) || !cl.ample(at) {
 		return false
 	}
 	l.share(fx, at, cl)
@@ -96,7 +98,7 @@ func (l *line) admit(fx *effects, at instant) bool {
 // share gives each caller a tenant on the claim.
 func (l *line) share(fx *effects, at instant, cl *claim) {
 	limited := false
-	for c := l.front(); c != nil; c = l.front() {
+	for c := l.callers.first; c != nil; c = l.callers.first {
 		t := cl.serve(c.terms, cl.held().token, at)
 		if cl.wanted {
 			t.press(fx)
@@ -114,7 +116,7 @@ func (l *line) share(fx *effects, at instant, cl *claim) {
 func (l *line) passable(t *tenant) (token int64, ok bool) {
 	cl := t.claim
 	h := cl.held()
-	if h == nil || l.callers.Len() == 0 || cl.room() == 0 {
+	if h == nil || l.callers.n == 0 || cl.room() == 0 {
 		return 0, false
 	}
 	token = t.token.Load() + 1
@@ -142,7 +144,7 @@ func (l *line) pass(fx *effects, at instant, t *tenant) bool {
 	if !ok || !drawable(at, h, token) || !cl.ample(at) {
 		return false
 	}
-	c := l.front()
+	c := l.callers.first
 	if cl.wanted {
 		h.turn--
 	}

@@ -46,7 +46,7 @@
 // every earlier grant of the name, also after release, expiry, restart and
 // loss of the engine's data. A process that was paused may still write after its
 // lease has ended: let the protected resource refuse a token smaller than one it
-// has seen.
+// has seen. The packages under fence are for that.
 //
 // Ownership is the lease, not the goroutine: any goroutine may unlock it.
 package pawl

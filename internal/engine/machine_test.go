@@ -193,7 +193,7 @@ func (c *client) checkLine(l *line) {
 			if cl.left(c.exact()) <= 0 {
 				continue // the renewer comes to it in a moment
 			}
-			if held += cl.held().units; held > l.key.Limit {
+			if held += cl.held().units; held > max(l.key.Limit, c.world.names[l.key.Name].most) { // an operator may have raised it
 				c.failf("client %d: claims of a line hold that do not fit beside each other", c.id)
 			}
 		case cl.pending() && n == 0 && cl.mark == "":

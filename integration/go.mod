@@ -8,16 +8,22 @@ require (
 	github.com/pawl-go/pawl v0.0.0
 	github.com/pawl-go/pawl/mysqlstore/mysql v0.0.0
 	github.com/pawl-go/pawl/pgstore/pgx v0.0.0
+	github.com/pawl-go/pawl/redisstore/goredis v0.0.0
 	github.com/pawl-go/pawl/redisstore/rueidis v0.0.0
+	github.com/pawl-go/pawl/redisstore/valkeygo v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
+	github.com/valkey-io/valkey-go v1.0.79
 	go.etcd.io/etcd/api/v3 v3.6.16
 	go.uber.org/zap v1.27.0
 	google.golang.org/grpc v1.83.2
+	modernc.org/sqlite v1.61.1
 	pgregory.net/rapid v1.3.0
 )
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
@@ -33,6 +39,7 @@ require (
 	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.6.16 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
@@ -43,7 +50,6 @@ require (
 	modernc.org/libc v1.79.0 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
-	modernc.org/sqlite v1.61.1 // indirect
 )
 
 require (
@@ -57,6 +63,10 @@ require (
 replace github.com/pawl-go/pawl => ..
 
 replace github.com/pawl-go/pawl/redisstore/rueidis => ../redisstore/rueidis
+
+replace github.com/pawl-go/pawl/redisstore/goredis => ../redisstore/goredis
+
+replace github.com/pawl-go/pawl/redisstore/valkeygo => ../redisstore/valkeygo
 
 replace github.com/pawl-go/pawl/etcdstore => ../etcdstore
 

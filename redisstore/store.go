@@ -2,8 +2,9 @@
 // later), on one server.
 //
 // It is the protocol: Lua scripts and a wake-up channel, without a client.
-// Clients come by adapters, each a module of its own:
-// github.com/pawl-go/pawl/redisstore/rueidis for rueidis.
+// Clients come by adapters, each a module of its own, in github.com/pawl-go/pawl:
+// redisstore/rueidis for rueidis, redisstore/goredis for go-redis, redisstore/valkeygo
+// for valkey-go.
 //
 // # What it puts there
 //

@@ -155,3 +155,54 @@ func BenchmarkRedisRenew(b *testing.B) {
 	}
 	b.ReportMetric(float64(len(refs)*b.N)/b.Elapsed().Seconds(), "leases/s")
 }
+
+// BenchmarkAdapters takes turns between the clients: a claim that enters and leaves.
+func BenchmarkAdapters(b *testing.B) {
+	r := servers.RunRedis(b, servers.RedisOptions{})
+	ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
+	defer cancel()
+	cycle := func(s driver.Store, name string) {
+		claim := storetest.Mutex(name, 15*time.Second)
+		if st, err := s.Enter(ctx, claim); err != nil || st.State != driver.Holding {
+			b.Error(st, err)
+		}
+		if was, err := s.Leave(ctx, storetest.Ref(claim)); err != nil || was != driver.Holding {
+			b.Error(was, err)
+		}
+	}
+	stores := make([]driver.Store, len(adapters))
+	for i, a := range adapters {
+		stores[i] = a.open(b, r.URL())
+	}
+	b.Run("one", func(b *testing.B) {
+		spans := make([][]time.Duration, len(adapters))
+		for range b.N {
+			for i, s := range stores {
+				start := time.Now()
+				cycle(s, "one")
+				spans[i] = append(spans[i], time.Since(start))
+			}
+		}
+		for i, a := range adapters {
+			slices.Sort(spans[i])
+			b.ReportMetric(float64(spans[i][len(spans[i])/2].Microseconds()), a.name+"-p50-µs")
+		}
+	})
+	for i, a := range adapters {
+		b.Run("64 goroutines, "+a.name, func(b *testing.B) {
+			b.ReportAllocs()
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var wg sync.WaitGroup
+			for g := range 64 {
+				name := "own" + strconv.Itoa(g)
+				wg.Go(func() {
+					for left.Add(-1) >= 0 {
+						cycle(stores[i], name)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}

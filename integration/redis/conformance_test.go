@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/pawl-go/pawl/drivertest"
 	"github.com/pawl-go/pawl/integration/servers"
 	"github.com/pawl-go/pawl/redisstore"
-	"github.com/pawl-go/pawl/redisstore/rueidis"
 )
 
 // rights are those that the documentation of redisstore asks for.
@@ -23,25 +21,10 @@ var missing = map[drivertest.Feature]string{
 	drivertest.Drawn: "Inspect only reads: the token of a grant that time brought about is drawn by the next who asks",
 }
 
-func TestRedisConformance(t *testing.T) {
-	r := servers.RunRedis(t, servers.RedisOptions{})
-	c := dialRedis(t, r)
-	user := append([]string{"ACL", "SETUSER", "locks", "reset", "on", ">p"}, strings.Fields(rights)...)
-	if err := c.Do(t.Context(), c.B().Arbitrary(user...).Build()).Error(); err != nil {
-		t.Fatal(err)
-	}
-	drivertest.Run(t, drivertest.Harness{
-		ShortTTL: 500 * time.Millisecond,
-		Missing:  missing,
-		New: func(testing.TB) drivertest.Backing {
-			return drivertest.Backing{Open: func() (driver.Store, error) { return rueidis.Open("redis://locks:p@"+r.Addr(), nil) }}
-		},
-	})
-}
+// The conformance suite with the scripts' time moved by hand, and a client that is shared.
+func TestRedisConformanceInMovedTime(t *testing.T) { eachServer(t, conformsInMovedTime) }
 
-// The same with the scripts' time moved by hand, and a client that is shared.
-func TestRedisConformanceInMovedTime(t *testing.T) {
-	r := servers.RunRedis(t, servers.RedisOptions{})
+func conformsInMovedTime(t *testing.T, r *servers.Redis) {
 	c := dialRedis(t, r)
 	drivertest.Run(t, drivertest.Harness{
 		Missing: missing,

@@ -10,7 +10,6 @@ import (
 	"github.com/pawl-go/pawl/integration/internal/storetest"
 	"github.com/pawl-go/pawl/integration/servers"
 	"github.com/pawl-go/pawl/internal/await"
-	"github.com/pawl-go/pawl/redisstore/rueidis"
 )
 
 // A client that goes dark in the middle of any request, before the server has it or
@@ -19,6 +18,10 @@ func TestRedisDarkClient(t *testing.T) {
 	r := servers.RunRedis(t, servers.RedisOptions{})
 	near := openRedis(t, r)
 	held := hold(t, near, 100)
+	eachAdapter(t, func(t *testing.T, open opener) { goesDark(t, r, near, held, open) })
+}
+
+func goesDark(t *testing.T, r *servers.Redis, near driver.Store, held []driver.Claim, open opener) {
 	refs := make([]driver.Ref, len(held))
 	for i, m := range held {
 		refs[i] = storetest.Ref(m)
@@ -62,15 +65,9 @@ func TestRedisDarkClient(t *testing.T) {
 			t.Run(what+", no "+side, func(t *testing.T) {
 				t.Parallel()
 				proxy := servers.RunProxy(t, r.Addr())
-				far, err := rueidis.Open("redis://"+proxy.Addr(), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() {
-					proxy.Cut() // else it ends, too, but later
-					far.Close()
-				})
-				name := what + side
+				far := open(t, "redis://"+proxy.Addr())
+				t.Cleanup(proxy.Cut) // else it ends, too, but later
+				name := t.Name()
 				mine, ahead, waits := storetest.Mutex(name, ttl), storetest.Mutex(name+" queue", time.Minute), storetest.Mutex(name+" queue", ttl)
 				storetest.Enter(t, near, ahead, driver.Holding)
 				storetest.Enter(t, far, waits, driver.Waiting)

@@ -27,8 +27,9 @@ func num(n int64) string { return strconv.FormatInt(n, 10) }
 // TestRedisIsQueue runs random operations on the scripts and on package queue,
 // at the same times, and compares everything that either of them keeps,
 // returns, or tells others.
-func TestRedisIsQueue(t *testing.T) {
-	r := servers.RunRedis(t, servers.RedisOptions{})
+func TestRedisIsQueue(t *testing.T) { eachServer(t, isQueue) }
+
+func isQueue(t *testing.T, r *servers.Redis) {
 	c := dialRedis(t, r)
 	now := time.Now().UnixMicro()
 	const deaf = 2

@@ -206,10 +206,12 @@ func TestRedisListsNothingOfNobody(t *testing.T) {
 	}
 }
 
-func TestRedisForgetsScripts(t *testing.T) {
+func TestRedisForgetsScripts(t *testing.T) { eachAdapter(t, sendsScriptAgain) }
+
+func sendsScriptAgain(t *testing.T, open opener) {
 	r := servers.RunRedis(t, servers.RedisOptions{})
 	c := dialRedis(t, r)
-	s := openRedis(t, r)
+	s := open(t, r.URL())
 	for range 3 {
 		m := storetest.Mutex("scripts", time.Minute)
 		storetest.Enter(t, s, m, driver.Holding)

@@ -44,10 +44,12 @@ func TestRedisWakes(t *testing.T) {
 
 // While the channel is dead, heartbeats find grants; when it is back, everything
 // is looked at again.
-func TestRedisLostMailbox(t *testing.T) {
+func TestRedisLostMailbox(t *testing.T) { eachAdapter(t, losesMailbox) }
+
+func losesMailbox(t *testing.T, open opener) {
 	r := servers.RunRedis(t, servers.RedisOptions{})
 	admin := dialRedis(t, r)
-	s := openRedis(t, r)
+	s := open(t, r.URL())
 	checks := make(chan driver.Notice, 100)
 	go s.Listen(t.Context(), func(n driver.Notice) {
 		if n.Kind == driver.Check && n.ID == "" {
@@ -121,13 +123,15 @@ func TestRedisUnreachable(t *testing.T) {
 	}
 }
 
-func TestRedisRestart(t *testing.T) {
+func TestRedisRestart(t *testing.T) { eachAdapter(t, outlivesRestart) }
+
+func outlivesRestart(t *testing.T, open opener) {
 	for _, keep := range []bool{true, false} {
 		t.Run(fmt.Sprintf("keep=%v", keep), func(t *testing.T) {
 			t.Parallel()
 			const waiters = 100
 			r := servers.RunRedis(t, servers.RedisOptions{AppendOnly: true})
-			stores := []driver.Store{openRedis(t, r), openRedis(t, r)}
+			stores := []driver.Store{open(t, r.URL()), open(t, r.URL())}
 			h := storetest.Mutex("restart", time.Minute)
 			first := storetest.Enter(t, stores[0], h, driver.Holding)
 			ctx := await.Context(t)
@@ -175,10 +179,12 @@ func TestRedisRestart(t *testing.T) {
 }
 
 // Whatever the server does, calls end with their context, and the store closes.
-func TestRedisStopped(t *testing.T) {
+func TestRedisStopped(t *testing.T) { eachAdapter(t, endsWithContext) }
+
+func endsWithContext(t *testing.T, open opener) {
 	r := servers.RunRedis(t, servers.RedisOptions{})
 	for what, warm := range map[string]int{"fresh": 0, "in use": 300} {
-		s := openRedis(t, r)
+		s := open(t, r.URL())
 		for range warm {
 			m := storetest.Mutex("warm", time.Minute)
 			storetest.Enter(t, s, m, driver.Holding)

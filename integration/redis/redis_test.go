@@ -30,12 +30,7 @@ func dialRedis(t testing.TB, r *servers.Redis) client.Client {
 
 func openRedis(t testing.TB, r *servers.Redis) *redisstore.Store {
 	t.Helper()
-	s, err := rueidis.Open(r.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return s
+	return openURL(t, r.URL())
 }
 
 // clockConn lets the scripts take the time from a test instead of the server.

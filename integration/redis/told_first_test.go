@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/integration/internal/storetest"
 	"github.com/pawl-go/pawl/integration/servers"
 	"github.com/pawl-go/pawl/internal/await"
-	"github.com/pawl-go/pawl/redisstore/rueidis"
+	"github.com/pawl-go/pawl/redisstore"
 )
 
 // resource refuses writes with a token older than one it has seen.
@@ -29,16 +29,16 @@ func (r *resource) write(token int64) error {
 
 func clientAt(t *testing.T, addr string, ttl time.Duration) *pawl.Client {
 	t.Helper()
-	store, err := rueidis.Open("redis://"+addr, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return clientOf(t, openURL(t, "redis://"+addr), ttl)
+}
+
+func clientOf(t testing.TB, store *redisstore.Store, ttl time.Duration) *pawl.Client {
+	t.Helper()
 	c := pawl.New(store, &pawl.Options{TTL: ttl})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		c.Close(ctx) // some cannot reach their server any more
-		store.Close()
 	})
 	return c
 }
@@ -48,6 +48,10 @@ func clientAt(t *testing.T, addr string, ttl time.Duration) *pawl.Client {
 // refused.
 func TestToldBeforeAnotherHolds(t *testing.T) {
 	t.Parallel()
+	eachAdapter(t, toldFirst)
+}
+
+func toldFirst(t *testing.T, open opener) {
 	const ttl = 6 * time.Second
 	for name, fault := range map[string]func(*servers.Proxy){
 		"requests swallowed": func(p *servers.Proxy) { p.Swallow(true, false) },
@@ -59,7 +63,7 @@ func TestToldBeforeAnotherHolds(t *testing.T) {
 			t.Parallel()
 			r := servers.RunRedis(t, servers.RedisOptions{})
 			p := servers.RunProxy(t, r.Addr())
-			far, near := clientAt(t, p.Addr(), ttl), clientAt(t, r.Addr(), ttl)
+			far, near := clientOf(t, open(t, "redis://"+p.Addr()), ttl), clientAt(t, r.Addr(), ttl)
 			old, next := storetest.TakenOver(t, far, near, func() { fault(p) })
 			if err := old.Unlock(t.Context()); !errors.Is(err, pawl.ErrLost) {
 				t.Errorf("unlock returns %v", err)

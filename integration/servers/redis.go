@@ -17,17 +17,26 @@ import (
 )
 
 // ErrMissing: the server's program is not installed.
-var ErrMissing = errors.New("redis-server is not installed: `make test` installs it, or: apt-get install redis-server")
+var ErrMissing = errors.New("the server is not installed: `make test` installs it")
 
 // RedisOptions of a server. The zero value keeps all data in memory only.
 type RedisOptions struct {
+	Valkey     bool     // it is a valkey-server
 	AppendOnly bool     // write every command to a file before it is confirmed
 	Password   string   // of the default user
 	Cluster    bool     // it is one of a cluster
 	Args       []string // further arguments, as in "--maxmemory", "1mb"
 }
 
-// Redis is a redis-server that was started here.
+// program is the server's, and the name of its package.
+func (o *RedisOptions) program() string {
+	if o.Valkey {
+		return "valkey-server"
+	}
+	return "redis-server"
+}
+
+// Redis is a redis-server, or valkey-server, that was started here.
 type Redis struct {
 	daemon
 	opts RedisOptions
@@ -37,10 +46,11 @@ type Redis struct {
 // StartRedis starts a server that keeps its data in dir, and returns when it
 // accepts commands.
 func StartRedis(dir string, opts RedisOptions) (*Redis, error) {
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		return nil, ErrMissing
+	program := opts.program()
+	if _, err := exec.LookPath(program); err != nil {
+		return nil, fmt.Errorf("%w, or: apt-get install %s", ErrMissing, program)
 	}
-	r := &Redis{daemon: daemon{name: "redis-server", dir: dir}, opts: opts}
+	r := &Redis{daemon: daemon{name: program, dir: dir}, opts: opts}
 	r.command, r.hello = r.server, r.replies
 	var err error
 	if r.port, err = takePort(); err != nil {
@@ -90,7 +100,7 @@ func (r *Redis) server() *exec.Cmd {
 	if r.opts.Cluster {
 		args = append(args, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(r.bus))
 	}
-	cmd := exec.Command("redis-server", append(args, r.opts.Args...)...)
+	cmd := exec.Command(r.name, append(args, r.opts.Args...)...)
 	cmd.SysProcAttr = dieWithParent()
 	return cmd
 }
@@ -136,7 +146,7 @@ func (r *Redis) Restart(keep bool) error {
 			files, _ := filepath.Glob(filepath.Join(r.dir, pattern))
 			for _, f := range files {
 				if err := os.RemoveAll(f); err != nil {
-					return fmt.Errorf("remove the data of redis-server: %w", err)
+					return fmt.Errorf("remove the data of %s: %w", r.name, err)
 				}
 			}
 		}

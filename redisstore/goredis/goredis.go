@@ -1,0 +1,67 @@
+// Package goredis makes a store for pawl of a go-redis client.
+package goredis
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/redisstore"
+	"github.com/pawl-go/pawl/redisstore/internal/adapter"
+)
+
+// New makes a store on a client, which stays the caller's: closing the store
+// does not close it. o may be nil.
+//
+// The client is a *redis.Client, made by redis.NewClient or, for Sentinel, by
+// redis.NewFailoverClient. A *redis.ClusterClient is an error that is
+// driver.ErrUnsupported, and so is the first call where the server turns out to be
+// part of a cluster. So is a *redis.Ring: it sends a name to whichever of its
+// servers is up, and two could hold the same lock when one fails or comes back.
+//
+// Whatever the client's MaxRetries, no request is sent again after a fault. Calls
+// end with their context, whatever ContextTimeoutEnabled says; what the client has
+// begun then ends by its ReadTimeout, or after 10 s where it has none, and keeps
+// one of its connections until then.
+func New(client redis.UniversalClient, o *redisstore.Options) (*redisstore.Store, error) {
+	c, err := NewConn(client)
+	if err != nil {
+		return nil, err
+	}
+	return redisstore.New(c, o)
+}
+
+// NewConn is the adapter alone, for those who put something between it and
+// [redisstore.New].
+func NewConn(client redis.UniversalClient) (redisstore.Conn, error) {
+	var one *redis.Client
+	switch c := client.(type) {
+	case *redis.Client:
+		one = c
+	case *redis.ClusterClient:
+		return nil, fmt.Errorf("redis: client of a cluster, which is not supported yet: %w", driver.ErrUnsupported)
+	case *redis.Ring:
+		return nil, fmt.Errorf("redis: a Ring sends a name to whichever of its servers is up, "+
+			"so that two could hold the same lock when one fails or comes back: %w", driver.ErrUnsupported)
+	default:
+		return nil, fmt.Errorf("%w redis client of type %T: it is a *redis.Client", driver.ErrInvalid, client)
+	}
+	if one == nil {
+		return nil, fmt.Errorf("%w redis client: it is nil", driver.ErrInvalid)
+	}
+	return adapter.New(&single{bounded(one)}, adapter.Options{ErrClosed: redis.ErrClosed}), nil
+}
+
+// readTimeout is for clients that wait for a reply for ever.
+const readTimeout = 10 * time.Second
+
+// bounded returns the client, or one with the same connections that waits for a
+// reply for so long only.
+func bounded(c *redis.Client) *redis.Client {
+	if c.Options().ReadTimeout > 0 {
+		return c
+	}
+	return c.WithTimeout(readTimeout)
+}

@@ -1,0 +1,196 @@
+// Package adapter has what adapters for different clients of Redis have in
+// common: it makes a redisstore.Conn of the little in which the clients differ.
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/redisstore"
+)
+
+// Client is what each client does in its own way. No method sends a request again
+// after a fault.
+type Client interface {
+	// Script sends EVALSHA with a script's SHA, or EVAL with its source.
+	Script(ctx context.Context, command, body string, keys, args []string) (string, error)
+
+	// Scan sends SCAN, and returns the next cursor.
+	Scan(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error)
+
+	// Mode sends HELLO, and returns the field mode of the reply, "" if that has none.
+	Mode(ctx context.Context) (string, error)
+
+	// Subscribe is that of redisstore.Conn.
+	Subscribe(ctx context.Context, channel string, up func(), message func(string)) error
+
+	// Reply returns the text of an error that the server replied, beginning with its
+	// code, or "" if it is no such error.
+	Reply(err error) string
+
+	// Addr returns the server's address, "" if that is not known, and the database as
+	// errors show it: "/3", or "" for the first one.
+	Addr() (addr, db string)
+}
+
+// Options of a Conn.
+type Options struct {
+	// ErrClosed is what the client's calls fail with once it is closed.
+	ErrClosed error
+
+	// Prompt: a call whose context has a deadline is made by the caller's goroutine,
+	// and ends by then, whatever the server does; see proven.
+	Prompt bool
+}
+
+// Conn implements redisstore.Conn.
+type Conn struct {
+	client Client
+	opts   Options
+	loads  loads
+
+	close  func()
+	closed chan struct{}
+
+	alone atomic.Bool // the server is known not to be one of a cluster
+
+	// Calls that succeeded in a row, and when the last one did, for proven.
+	streak  atomic.Int64
+	success atomic.Int64 // nanoseconds since start
+	start   time.Time
+}
+
+// New makes a Conn of a client that is the caller's: closing the Conn does not close it.
+func New(client Client, o Options) *Conn {
+	c := &Conn{client: client, opts: o, closed: make(chan struct{}), start: time.Now()}
+	c.close = sync.OnceFunc(func() { close(c.closed) })
+	return c
+}
+
+// Bounds for proven. A client opens up to four connections and picks one at
+// random.
+const (
+	enough = 64
+	recent = time.Second
+)
+
+// proven reports whether the client's connections stand, as far as one can know, and
+// a call needs no goroutine of its own.
+func (c *Conn) proven() bool {
+	return c.opts.Prompt && c.streak.Load() >= enough && time.Since(c.start)-time.Duration(c.success.Load()) < recent
+}
+
+// Script implements redisstore.Conn.
+func (c *Conn) Script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
+	if c.proven() {
+		reply, err := c.script(nearer(ctx), s, keys, args)
+		return reply, c.failed(ending(ctx, err))
+	}
+	if err := c.checkAlone(ctx); err != nil {
+		return "", err
+	}
+	reply, err := guard(ctx, c, func(ctx context.Context) (string, error) { return c.script(ctx, s, keys, args) })
+	return reply, c.failed(err)
+}
+
+func (c *Conn) script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
+	reply, err := c.loads.run(ctx, s, func(command, body string) (string, error) {
+		return c.client.Script(ctx, command, body, keys, args)
+	}, c.client.Reply)
+	if err != nil {
+		c.streak.Store(0)
+		return "", err
+	}
+	if c.opts.Prompt {
+		c.success.Store(int64(time.Since(c.start)))
+		if c.streak.Load() < enough {
+			c.streak.Add(1)
+		}
+	}
+	return reply, nil
+}
+
+// checkAlone refuses a server that is one of a cluster, before anything is
+// written there. It asks by HELLO, which the client itself needs the right to,
+// until there was a reply.
+func (c *Conn) checkAlone(ctx context.Context) error {
+	if c.alone.Load() {
+		return nil
+	}
+	mode, err := guard(ctx, c, c.client.Mode)
+	switch {
+	case err != nil && c.client.Reply(err) != "":
+		// It doesn't tell, as a proxy may not. What is asked next shows what is
+		// wrong, and a cluster's node says so where it has to.
+		return nil
+	case err != nil:
+		return c.failed(err)
+	case mode == "cluster":
+		addr, _ := c.client.Addr()
+		return &redisstore.ClusterError{Addr: addr}
+	case mode == "sentinel":
+		return driver.Permanent(c.failed(errors.New("this is a Sentinel, which keeps no data: make a client that asks it for the primary")))
+	}
+	c.alone.Store(true)
+	return nil
+}
+
+// Subscribe implements redisstore.Conn.
+func (c *Conn) Subscribe(ctx context.Context, channel string, up func(), message func(string)) error {
+	if err := c.checkAlone(ctx); err != nil {
+		return err
+	}
+	err := c.client.Subscribe(ctx, channel, up, message)
+	if err == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("listen to %s: %w", channel, c.failed(err))
+}
+
+// Scan implements redisstore.Conn.
+func (c *Conn) Scan(ctx context.Context, match string, key func(string) bool) error {
+	if err := c.checkAlone(ctx); err != nil {
+		return err
+	}
+	type page struct {
+		keys []string
+		next uint64
+	}
+	var cursor uint64
+	for {
+		p, err := guard(ctx, c, func(ctx context.Context) (p page, err error) {
+			p.keys, p.next, err = c.client.Scan(ctx, cursor, match)
+			return p, err
+		})
+		if err != nil {
+			return c.failed(ending(ctx, err))
+		}
+		for _, k := range p.keys {
+			if !key(k) {
+				return nil
+			}
+		}
+		if cursor = p.next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// Cluster implements redisstore.Conn.
+func (c *Conn) Cluster() bool { return false }
+
+// Close implements redisstore.Conn.
+func (c *Conn) Close() error {
+	c.close()
+	return nil
+}
+
+// ignored reports whether an error is not the server's doing.
+func (c *Conn) ignored(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, c.opts.ErrClosed)
+}

@@ -13,6 +13,7 @@
 //   - behind HTTP: package httpfence
 //   - a file: package filefence
 //   - Redis or Valkey: package redisfence
+//   - etcd, ZooKeeper: the modules etcdfence and zkfence
 //
 // Two rules hold for all of them. First, check before you read what the write depends on:
 // a late write that arrives between your read and your check is taken, for the resource

@@ -55,6 +55,8 @@ require (
 require (
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/pawl-go/pawl/etcdstore v0.0.0
+	github.com/pawl-go/pawl/fence/etcdfence v0.0.0
+	github.com/pawl-go/pawl/fence/zkfence v0.0.0
 	github.com/pawl-go/pawl/zkstore v0.0.0
 	go.etcd.io/etcd/client/v3 v3.6.16
 	golang.org/x/sys v0.49.0 // indirect
@@ -69,6 +71,10 @@ replace github.com/pawl-go/pawl/redisstore/goredis => ../redisstore/goredis
 replace github.com/pawl-go/pawl/redisstore/valkeygo => ../redisstore/valkeygo
 
 replace github.com/pawl-go/pawl/etcdstore => ../etcdstore
+
+replace github.com/pawl-go/pawl/fence/etcdfence => ../fence/etcdfence
+
+replace github.com/pawl-go/pawl/fence/zkfence => ../fence/zkfence
 
 replace github.com/pawl-go/pawl/pgstore/pgx => ../pgstore/pgx
 

@@ -41,6 +41,7 @@ func testPaused(t *testing.T, kind, url string, middle amid, initial func(name s
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(r.close)
 		store, err := rueidis.Open(lock.URL(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -179,10 +180,11 @@ func set(t *testing.T, kind, url string) func(name string) {
 	return func(name string) {
 		t.Helper()
 		r, err := open(kind, url, name)
-		if err == nil {
-			err = r.write(await.Context(t), []fence.Token{{Name: name, Value: 1}}, "initial", func() {})
-		}
 		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.close()
+		if err := r.write(await.Context(t), tokens(name, 1), "initial", func() {}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,7 +27,7 @@ func TestRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := opened.(*key)
-	t.Cleanup(k.client.Close)
+	t.Cleanup(k.close)
 	t.Run("set", func(t *testing.T) { testRedisSet(t, k) })
 	t.Run("eval", func(t *testing.T) { testRedisEval(t, k) })
 	t.Run("keep", func(t *testing.T) { testRedisKeep(t, k.client) })

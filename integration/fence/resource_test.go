@@ -33,6 +33,7 @@ type resource interface {
 	// write sets the value, and calls middle amid that, if it has a middle.
 	write(ctx context.Context, tokens []fence.Token, value string, middle func()) error
 	read(ctx context.Context) (string, error)
+	close()
 }
 
 // open opens the resource of a name, in a process of its own, too.
@@ -57,6 +58,10 @@ func open(kind, url, name string) (resource, error) {
 		}
 		f, err := redisfence.New(conn, nil)
 		return &key{f, c, name}, err
+	case "etcd":
+		return openEtcd(url, name)
+	case "zookeeper":
+		return openZooKeeper(url, name)
 	}
 	return nil, fmt.Errorf("no resource: %s", kind)
 }
@@ -96,6 +101,8 @@ func (r *row) write(ctx context.Context, tokens []fence.Token, value string, mid
 	return tx.Commit()
 }
 
+func (r *row) close() { r.db.Close() }
+
 func (r *row) read(ctx context.Context) (state string, err error) {
 	err = r.db.QueryRowContext(ctx, "SELECT state FROM orders WHERE id = '"+r.id+"'").Scan(&state)
 	return state, err
@@ -115,6 +122,8 @@ func (f *file) write(ctx context.Context, tokens []fence.Token, value string, mi
 	})
 }
 
+func (*file) close() {}
+
 func (f *file) read(context.Context) (string, error) {
 	text, err := os.ReadFile(f.path)
 	return string(text), err
@@ -126,6 +135,8 @@ type key struct {
 	client client.Client
 	name   string
 }
+
+func (k *key) close() { k.client.Close() }
 
 func (k *key) data() string { return "state:{" + k.name + "}" }
 
@@ -167,6 +178,8 @@ func (w *web) do(ctx context.Context, method string, tokens []fence.Token, body 
 	}
 	return string(text), err
 }
+
+func (*web) close() {}
 
 func (w *web) check(ctx context.Context, tokens []fence.Token) error {
 	_, err := w.do(ctx, "GET", tokens, nil)

@@ -42,6 +42,10 @@ func leaveNotAnothers(e *env) {
 	elsewhere.Name = e.name()
 	e.leave(e.a, elsewhere, driver.Gone)
 	e.queueIs(name, 1, h, w)
+	alone := e.claim(e.name())
+	e.enter(e.a, alone, driver.Holding)
+	e.leaveRef(e.a, marked(alone, driver.NewID()), driver.Gone) // it was never adopted
+	e.leave(e.a, alone, driver.Holding)
 }
 
 func leaveSeveral(e *env) {

@@ -32,7 +32,7 @@ func (s *store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 	if c.Try {
 		words = append(words, "try")
 	}
-	reply, err := s.run(ctx, enterScript, words[:2], words[2:])
+	reply, err := s.groups.run(ctx, "e", enterScript, words)
 	st := driver.Status{}
 	if err == nil {
 		st, err = parseEntered(reply, sent, &c)
@@ -190,7 +190,7 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	case r.Used != 0:
 		words = append(words, strconv.FormatInt(r.Used, 10))
 	}
-	reply, err := s.run(ctx, leaveScript, words[:2], words[2:])
+	reply, err := s.groups.run(ctx, "l", leaveScript, words)
 	if err != nil {
 		return driver.Gone, err
 	}

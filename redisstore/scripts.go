@@ -19,6 +19,7 @@ var (
 	enterAllScript = compose("enterall")
 	renewScript    = compose("renew")
 	leaveScript    = compose("leave")
+	groupScript    = compose("group")
 	resizeScript   = compose("resize")
 	limitScript    = compose("limit")
 	askScript      = compose("ask")

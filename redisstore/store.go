@@ -62,6 +62,7 @@ type store struct {
 	mark   string // the key of the mark of all tokens
 	box    *mailbox
 	doubts doubts
+	groups groups
 
 	ctx    context.Context // ends when the store is closed
 	cancel context.CancelCauseFunc
@@ -80,6 +81,7 @@ func New(conn Conn, o *Options) (*Store, error) {
 		s.prefix = o.Prefix
 	}
 	s.mark = s.prefix + ":mark"
+	s.groups.store = s
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.box = newMailbox(s.ctx, conn, s.prefix+":mailbox:"+driver.NewID()[:16]) // 80 bits
 	return &Store{checked.NewAll("redis", s)}, nil
@@ -88,6 +90,7 @@ func New(conn Conn, o *Options) (*Store, error) {
 func (s *store) Close() error {
 	s.cancel(driver.ErrClosed)
 	s.box.stop()
+	s.groups.stop()
 	return s.conn.Close()
 }
 

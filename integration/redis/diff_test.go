@@ -27,9 +27,19 @@ func num(n int64) string { return strconv.FormatInt(n, 10) }
 // TestRedisIsQueue runs random operations on the scripts and on package queue,
 // at the same times, and compares everything that either of them keeps,
 // returns, or tells others.
-func TestRedisIsQueue(t *testing.T) { eachServer(t, isQueue) }
+func TestRedisIsQueue(t *testing.T) {
+	eachServer(t, func(t *testing.T, r *servers.Redis) { isQueue(t, r, redisstore.New) })
+}
 
-func isQueue(t *testing.T, r *servers.Redis) {
+// The same of requests that are sent in groups.
+func TestRedisIsQueueInGroups(t *testing.T) {
+	t.Parallel()
+	isQueue(t, servers.RunRedis(t, servers.RedisOptions{}), func(conn redisstore.Conn, _ *redisstore.Options) (*redisstore.Store, error) {
+		return newGrouped(t, conn), nil
+	})
+}
+
+func isQueue(t *testing.T, r *servers.Redis, open func(redisstore.Conn, *redisstore.Options) (*redisstore.Store, error)) {
 	c := dialRedis(t, r)
 	now := time.Now().UnixMicro()
 	const deaf = 2
@@ -38,7 +48,7 @@ func isQueue(t *testing.T, r *servers.Redis) {
 	for i := range stores {
 		conns[i] = newClockConn(t, c, func() int64 { return now })
 		conns[i].deaf = i == deaf
-		s, err := redisstore.New(conns[i], nil)
+		s, err := open(conns[i], nil)
 		if err != nil {
 			t.Fatal(err)
 		}

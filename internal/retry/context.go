@@ -19,6 +19,20 @@ func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context
 	return l, l.cancel
 }
 
+// Ends returns what ends ctx: a channel, nil if there is none, or the time, zero if there
+// is none, whichever is first. Of a context of WithTimeout it needs no timer, for who
+// has one of his own. It does not see that such a context was cancelled meanwhile.
+func Ends(ctx context.Context) (done <-chan struct{}, end time.Time) {
+	end, _ = ctx.Deadline()
+	for {
+		l, ok := ctx.(*lazy)
+		if !ok {
+			return ctx.Done(), end
+		}
+		ctx = l.Context
+	}
+}
+
 // lazy is a context with a deadline that makes a timer when Done is first called.
 type lazy struct {
 	context.Context

@@ -16,6 +16,15 @@ func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
+// quitWithParent lets the server tidy up when it ends so.
+func quitWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGQUIT }
+
+// removeSegment removes a segment of shared memory.
+func removeSegment(id int) {
+	const remove = 0 // IPC_RMID
+	syscall.Syscall(syscall.SYS_SHMCTL, uintptr(id), remove, 0)
+}
+
 // awaitStopped waits until all threads of a process have seen that it is stopped.
 func awaitStopped(pid int) {
 	running := func() bool {

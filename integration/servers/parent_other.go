@@ -9,4 +9,8 @@ import (
 
 func dieWithParent() *syscall.SysProcAttr { return nil }
 
+func quitWithParent(*syscall.SysProcAttr) {}
+
+func removeSegment(int) {}
+
 func awaitStopped(int) { time.Sleep(100 * time.Millisecond) }

@@ -101,6 +101,7 @@ func newPostgres(opts PostgresOptions) (*Postgres, error) {
 			"-c", "max_connections=200",
 		}, opts.Args...)...))
 		cmd.Dir = dir
+		quitWithParent(cmd.SysProcAttr) // see Remove
 		return cmd
 	}
 	p.hello = p.accepts
@@ -245,10 +246,20 @@ func (p *Postgres) Restart() (err error) {
 	return err
 }
 
-// Remove ends the server, and removes its data.
+// Remove ends the server, and removes its data, and the segment of shared memory by which
+// a server knows that it is the only one on its data. One that is killed leaves that
+// behind, and a system has room for some thousands.
 func (p *Postgres) Remove() {
 	p.Resume()
-	p.Kill()
+	p.signal(syscall.SIGQUIT, true) // it ends at once, and tidies up
+	if text, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid")); err == nil {
+		if lines := strings.Split(string(text), "\n"); len(lines) > 6 {
+			var key, id int
+			if _, err := fmt.Sscan(lines[6], &key, &id); err == nil {
+				removeSegment(id)
+			}
+		}
+	}
 	os.RemoveAll(p.dir)
 }
 

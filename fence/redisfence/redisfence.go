@@ -21,8 +21,8 @@ import (
 	"github.com/pawl-go/pawl/redisstore"
 )
 
-// Conn is what a fence needs of a client of Redis. A [redisstore.Conn] is one, as that of
-// rueidis.NewConn of package redisstore/rueidis.
+// Conn is what a fence needs of a client of Redis. A [redisstore.Conn] is one: see NewConn of
+// redisstore/rueidis, redisstore/goredis and redisstore/valkeygo.
 type Conn interface {
 	Script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error)
 }

@@ -10,13 +10,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	client "github.com/redis/rueidis"
+	"github.com/valkey-io/valkey-go"
 
 	"github.com/pawl-go/pawl/fence"
 	"github.com/pawl-go/pawl/fence/redisfence"
 	"github.com/pawl-go/pawl/integration/servers"
 	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/redisstore"
+	"github.com/pawl-go/pawl/redisstore/goredis"
 	"github.com/pawl-go/pawl/redisstore/rueidis"
+	"github.com/pawl-go/pawl/redisstore/valkeygo"
 )
 
 func TestRedis(t *testing.T) {
@@ -28,10 +33,56 @@ func TestRedis(t *testing.T) {
 	}
 	k := opened.(*key)
 	t.Cleanup(k.close)
-	t.Run("set", func(t *testing.T) { testRedisSet(t, k) })
-	t.Run("eval", func(t *testing.T) { testRedisEval(t, k) })
+	testRedis(t, k)
 	t.Run("keep", func(t *testing.T) { testRedisKeep(t, k.client) })
 	testPaused(t, "redis", r.Addr(), noMiddle, set(t, "redis", r.Addr()))
+}
+
+func testRedis(t *testing.T, k *key) {
+	t.Run("set", func(t *testing.T) { testRedisSet(t, k) })
+	t.Run("eval", func(t *testing.T) { testRedisEval(t, k) })
+}
+
+// Other clients, on Valkey.
+func TestValkey(t *testing.T) {
+	t.Parallel()
+	addr := servers.RunRedis(t, servers.RedisOptions{Valkey: true}).Addr()
+	opened, err := open("redis", addr, "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(opened.close)
+	reader := opened.(*key).client
+	for name, dial := range map[string]func(*testing.T) (redisstore.Conn, error){
+		"goredis": func(t *testing.T) (redisstore.Conn, error) {
+			c := redis.NewClient(&redis.Options{Addr: addr})
+			t.Cleanup(func() { c.Close() })
+			return goredis.NewConn(c)
+		},
+		"valkeygo": func(t *testing.T) (redisstore.Conn, error) {
+			c, err := valkey.NewClient(valkey.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
+			if err != nil {
+				return nil, err
+			}
+			t.Cleanup(c.Close)
+			return valkeygo.NewConn(c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := reader.Do(await.Context(t), reader.B().Flushall().Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+			conn, err := dial(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := redisfence.New(conn, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			testRedis(t, &key{f, reader, "n"})
+		})
+	}
 }
 
 func testRedisSet(t *testing.T, k *key) {

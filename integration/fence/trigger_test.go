@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -193,11 +194,11 @@ func (d *database) testSavepoint(t *testing.T, all []fence.Token, update string)
 // session opens a connection that has tokens from its start, as docs/FENCING.md says.
 func (d *database) session(t *testing.T, announced string) *sql.Conn {
 	t.Helper()
-	url := d.url + "&pawl.fence=" + strings.NewReplacer(`"`, "%22", " ", "%20", "{", "%7B", "}", "%7D").Replace(announced)
+	dsn := d.url + "&options=" + strings.ReplaceAll(url.QueryEscape("-c pawl.fence="+strings.ReplaceAll(announced, " ", `\ `)), "+", "%20") // as PGOPTIONS does
 	if d.Dialect == sqlfence.MySQL {
-		url = d.url
+		dsn = d.url
 	}
-	c, err := sqltest.OpenDB(t, drivers[d.kind], url).Conn(await.Context(t))
+	c, err := sqltest.OpenDB(t, drivers[d.kind], dsn).Conn(await.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}

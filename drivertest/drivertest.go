@@ -84,6 +84,7 @@ const (
 	Ask       Feature = "ask"        // Ask
 	Recheck   Feature = "recheck"    // Status.Recheck
 	Drawn     Feature = "drawn"      // Entry.Token in Inspect before any call that may write
+	Gathered  Feature = "gathered"   // Entry.Token of a grant before its owner has called
 	Records   Feature = "records"    // Load, CompareAndSwap, WaitChange
 	RecordTTL Feature = "record TTL" // CompareAndSwap with a TTL
 )

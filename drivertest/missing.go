@@ -59,7 +59,8 @@ var missing = map[Feature]func(*env) error{
 		}
 		return driver.ErrUnsupported // it is no call
 	},
-	Drawn: func(*env) error { return driver.ErrUnsupported }, // it is no call
+	Drawn:    func(*env) error { return driver.ErrUnsupported }, // it is no call
+	Gathered: func(*env) error { return driver.ErrUnsupported }, // it is no call
 	Listen: func(e *env) error {
 		return e.a.Listen(e.ctx, func(driver.Notice) {})
 	},

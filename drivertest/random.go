@@ -72,6 +72,9 @@ const (
 func (m *model) step() {
 	s := m.stores[m.rand.IntN(2)]
 	i := m.rand.IntN(len(m.ids))
+	if m.lacks(Gathered) {
+		s = m.stores[i%2] // a claim is the affair of one Store value
+	}
 	ttl := modelLong
 	if m.rand.IntN(2) == 0 {
 		ttl = modelBrief
@@ -248,7 +251,7 @@ func (m *model) compare() {
 				m.fail("claim %d has token %d, claim %d has %d: the later grant has the greater one", i, c.Token, j, d.Token)
 			}
 		}
-		if c.State != driver.Holding {
+		if c.State != driver.Holding || c.Token == 0 && m.lacks(Gathered) {
 			continue
 		}
 		if known := m.tokens[c.ID]; known != c.Token && c.Token <= m.top {

@@ -20,7 +20,7 @@ import (
 
 // Store is a [driver.Store] in memory. Clients of one Store exclude each other.
 type Store struct {
-	*checked.AllStore
+	*checked.NodeStore
 	in *store
 }
 
@@ -30,7 +30,9 @@ type store struct {
 	mu      sync.Mutex
 	ahead   time.Duration // moved by Advance
 	queues  map[string]*queue.Queue
+	sweep   int      // number of queues at which to look for those that nobody needs
 	op      queue.Op // under way
+	memory  memory
 	records map[string]*record
 	version int64 // the highest of any record so far
 	next    int   // key of the next listener
@@ -55,7 +57,7 @@ func New() *Store {
 		listen:  make(map[int]func(driver.Notice)),
 		closed:  make(chan struct{}),
 	}
-	return &Store{checked.NewAll("", s), s}
+	return &Store{checked.NewNode("", s), s}
 }
 
 // Advance moves the store's clock forward, as a test's way to let claims run
@@ -93,10 +95,16 @@ func (s *store) get(name string) *queue.Queue {
 }
 
 func (s *store) put(name string, q *queue.Queue, now int64) {
-	if !q.InUse() && q.Last < now { // this clock never goes back
+	s.memory.high = max(s.memory.high, q.Last)
+	past := func(_ string, q *queue.Queue) bool { return !q.InUse() && q.Last < now } // this clock never goes back
+	if past(name, q) {
 		delete(s.queues, name)
-	} else {
-		s.queues[name] = q
+		return
+	}
+	s.queues[name] = q
+	if len(s.queues) > s.sweep { // tokens of a quorum are ahead of the clock
+		maps.DeleteFunc(s.queues, past)
+		s.sweep = max(64, 2*len(s.queues))
 	}
 }
 

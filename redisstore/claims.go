@@ -21,6 +21,11 @@ const (
 )
 
 func (s *store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
+	return s.enter(ctx, &c, enterScript, s.keys(c.Name))
+}
+
+// enter enters the claim by a script; more are its arguments behind those of the claim.
+func (s *store) enter(ctx context.Context, c *driver.Claim, sc *Script, keys []string, more ...string) (driver.Status, error) {
 	if !c.Try {
 		// Whom nobody can wake is passed over, so listen before standing in
 		// the queue; and know the claim before the grant can come.
@@ -28,14 +33,25 @@ func (s *store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		s.box.expect(c.ID, c.TTL)
 	}
 	sent := time.Now()
-	words := claimArgs(s.keys(c.Name), &c, s.box.channel, s.box.ownerText(c.Owner))
+	words := claimArgs(keys, c, s.box.channel, s.box.ownerText(c.Owner))
+	words = append(words, more...)
 	if c.Try {
 		words = append(words, "try")
 	}
-	reply, err := s.groups.run(ctx, "e", enterScript, words)
+	var reply string
+	var err error
+	if sc == enterScript { // votes go alone
+		reply, err = s.groups.run(ctx, "e", sc, words)
+	} else {
+		reply, err = s.run(ctx, sc, words[:len(keys)], words[len(keys):])
+	}
 	st := driver.Status{}
-	if err == nil {
-		st, err = parseEntered(reply, sent, &c)
+	switch {
+	case err != nil:
+	case len(more) > 0:
+		st, err = parseVoted(reply, sent, c, more[0])
+	default:
+		st, err = parseEntered(reply, sent, c)
 	}
 	switch {
 	case c.Try:
@@ -44,13 +60,13 @@ func (s *store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 	default:
 		s.box.forget(c.ID)
 	}
-	s.notEntered(err, c)
+	s.notEntered(err, *c)
 	return st, err
 }
 
 // notEntered notes that the claims may be entered all the same, as far as is known.
 func (s *store) notEntered(err error, cs ...driver.Claim) {
-	if _, refused := err.(*driver.MismatchError); err == nil || refused {
+	if err == nil || refused(err) {
 		return
 	}
 	for i := range cs {
@@ -196,15 +212,7 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	}
 	s.doubts.remove(r.ID)
 	s.box.forget(r.ID)
-	switch reply {
-	case "h":
-		return driver.Holding, nil
-	case "w":
-		return driver.Waiting, nil
-	case "g":
-		return driver.Gone, nil
-	}
-	return driver.Gone, errReply(reply)
+	return parseLeft(reply)
 }
 
 func (s *store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.Status, error) {

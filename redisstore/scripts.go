@@ -28,6 +28,10 @@ var (
 	inspectScript  = compose("inspect")
 	loadScript     = compose("load")
 	swapScript     = compose("swap")
+
+	voteScript     = compose("vote")
+	withdrawScript = compose("withdraw")
+	memoryScript   = compose("memory")
 )
 
 // The expiry of keys that stay, in microseconds: beyond every time that can be.
@@ -38,7 +42,7 @@ const crowd = 20_000
 
 func compose(name string) *Script {
 	body := part(name)
-	for _, shared := range []string{"stamp", "head", "share", "machine", "admitting", "frugal"} {
+	for _, shared := range []string{"stamp", "remembered", "head", "share", "machine", "admitting", "frugal"} {
 		body = strings.Replace(body, "-- include "+shared+"\n", part(shared), 1)
 	}
 	body = strings.NewReplacer(

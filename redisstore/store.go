@@ -21,8 +21,9 @@
 // and for all names
 //
 //	pawl:mark    string: the highest tokens drawn; see draw in lua/machine.lua
+//	pawl:memory  string: what makes a server one of a quorum; see lua/remembered.lua
 //
-// The mark, records without a TTL, and queues whose limit SetLimit has changed stay. All
+// The mark, the memory, records without a TTL, and queues whose limit SetLimit has changed stay. All
 // else vanishes: with the last claim that leaves, or a minute after it has run
 // out. Each Store value listens to one channel, pawl:mailbox:ID.
 //
@@ -33,6 +34,8 @@
 //	+hget +hgetall +hset +hdel +hlen +exists +hrandfield +zadd +zrem +zrange +zrank
 //	+zcard +pexpire +pexpireat +pttl +persist +sadd +sismember +smembers
 //	+publish +subscribe +pubsub +scan
+//
+// and, where it is one of a quorum (package quorum), +info.
 package redisstore
 
 import (
@@ -54,7 +57,7 @@ type Options struct {
 
 // Store is a [driver.Store] on one server of Redis or Valkey. Claims stay until they
 // run out when it is closed.
-type Store struct{ *checked.AllStore }
+type Store struct{ *checked.NodeStore }
 
 type store struct {
 	conn   Conn
@@ -84,7 +87,7 @@ func New(conn Conn, o *Options) (*Store, error) {
 	s.groups.store = s
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.box = newMailbox(s.ctx, conn, s.prefix+":mailbox:"+driver.NewID()[:16]) // 80 bits
-	return &Store{checked.NewAll("redis", s)}, nil
+	return &Store{checked.NewNode("redis", s)}, nil
 }
 
 func (s *store) Close() error {

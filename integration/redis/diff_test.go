@@ -72,6 +72,9 @@ func isQueue(t *testing.T, r *servers.Redis, open func(redisstore.Conn, *redisst
 		if err := c.Do(context.Background(), c.B().Del().Key("pawl:mark").Build()).Error(); err != nil {
 			t.Fatal(err)
 		}
+		if err := c.Do(context.Background(), c.B().Del().Key("pawl:memory").Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
 		d := &diff{run: strconv.Itoa(run), other: stores[3], c: c, now: &now, told: make(map[int][]string)}
 		d.limit = rapid.SampledFrom([]int64{1, 1, 3}).Draw(t, "limit")
 		for i := range d.queues {
@@ -80,6 +83,7 @@ func isQueue(t *testing.T, r *servers.Redis, open func(redisstore.Conn, *redisst
 		for i := range conns {
 			conns[i].take()
 		}
+		d.admit(t, stores[3])
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			i := rapid.IntRange(0, 2).Draw(t, "store")
 			q := d.queues[rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 1, 2}).Draw(t, "queue")]
@@ -118,6 +122,9 @@ type diff struct {
 	now    *int64
 	queues [3]*diffQueue
 	told   map[int][]string // by store
+
+	written  bool  // the mark of all names is there
+	admitted int64 // the mark with which the server became one of a quorum
 
 	high, timely int64 // what the mark of all names is to be; see draw in machine.lua
 	back         bool  // the clock was set back, as of the start of the operation
@@ -164,6 +171,45 @@ func (d *diff) end(q *diffQueue) {
 	}
 }
 
+const diffEpoch = "epoch-1"
+
+// admit lets the server vote.
+func (d *diff) admit(t *rapid.T, s *redisstore.Store) {
+	d.admitted = rapid.SampledFrom([]int64{0, *d.now - 1e6, *d.now + 500, *d.now + 3e6}).Draw(t, "admitted")
+	m, err := s.Quarantine(context.Background(), time.Second)
+	if err != nil || m.Epoch != "" || m.Left != time.Second {
+		t.Fatalf("a quarantine begins: %+v, %v", m, err)
+	}
+	m, err = s.Remember(context.Background(), driver.Admission{Quarantine: m.Quarantine, Epoch: diffEpoch, Mark: d.admitted, AtOnce: true})
+	if err != nil || m != (driver.Memory{Epoch: diffEpoch, Mark: d.admitted}) {
+		t.Fatalf("it ends: %+v, %v", m, err)
+	}
+	d.high = d.admitted
+	d.written = true
+}
+
+// vote is a vote on the model, and returns what the store is to return.
+func (d *diff) vote(q *diffQueue, o *queue.Op, v *driver.Vote, sent time.Time) (driver.Status, error) {
+	before := int64(0)
+	if c := q.model.Find(v.ID); c != nil {
+		before = c.Token
+	}
+	d.back = true // no spare tokens
+	if q.left[v.ID] > 0 {
+		o.Floor = max(v.Floor, d.admitted+1)
+		o.Look(&q.model)
+		return driver.Status{}, nil
+	}
+	st, err := o.Vote(&q.model, v, d.admitted)
+	if c := q.model.Find(v.ID); c != nil && before != 0 && c.Token > before {
+		d.high = max(d.high, q.model.Last)
+	}
+	if err != nil {
+		return driver.Status{}, err
+	}
+	return q.model.Status(v.ID, st, *d.now, sent, v.TTL), nil
+}
+
 var diffMarks = []string{"", "mark--of-a", "mark--of-b"}
 
 var diffIDs = []string{"claim--a", "claim--b", "claim--c", "claim--d", "claim--e", "claim--f"}
@@ -195,17 +241,12 @@ func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, dea
 	if rapid.IntRange(0, 5).Draw(t, "whose") == 0 {
 		ref.Mark = rapid.SampledFrom(diffMarks).Draw(t, "mark")
 	}
-	what := rapid.SampledFrom([]string{"enter", "enter", "enter", "renew", "renew", "leave", "leave", "linger", "resize", "limit", "adopt", "ask", "break", "inspect", "look"}).Draw(t, "op")
+	what := rapid.SampledFrom([]string{"enter", "enter", "vote", "vote", "withdraw", "renew", "renew", "leave", "leave", "linger", "resize", "limit", "adopt", "ask", "break", "inspect", "look"}).Draw(t, "op")
 	switch what {
 	case "enter":
 		c := d.claim(t, q, id, ttl)
 		c.Try = rapid.IntRange(0, 3).Draw(t, "try") == 0
-		if q.left[id] > 0 && q.left[id] <= *d.now { // the server's own time has not passed
-			if err := d.c.Do(ctx, d.c.B().Del().Key("pawl:{"+q.name+"}:"+id).Build()).Error(); err != nil {
-				t.Fatal(err)
-			}
-			q.left[id] = 0
-		}
+		d.bars(ctx, t, q, id)
 		if q.left[id] > 0 { // and stays out: only a late request would enter it again
 			o.Look(&q.model)
 			got, err = s.Enter(ctx, c)
@@ -217,6 +258,32 @@ func (d *diff) step(t *rapid.T, q *diffQueue, from int, s *redisstore.Store, dea
 			want = q.model.Status(id, st, *d.now, sent, ttl)
 		}
 		got, err = s.Enter(ctx, c)
+	case "vote":
+		v := driver.Vote{Claim: d.claim(t, q, id, ttl), Epoch: diffEpoch}
+		v.Try = rapid.IntRange(0, 2).Draw(t, "try") > 0
+		v.Floor = max(0, *d.now+rapid.Int64Range(-1000, 1000).Draw(t, "floor"))
+		if mine != nil && mine.Holding() {
+			v.Token = mine.Token + rapid.SampledFrom([]int64{-1, 0, 1, 500}).Draw(t, "raise")
+		}
+		d.bars(ctx, t, q, id)
+		if rapid.IntRange(0, 9).Draw(t, "other epoch") == 0 {
+			v.Epoch = "epoch-2"
+			_, err := s.Vote(ctx, v)
+			if e, ok := errors.AsType[*driver.EpochError](err); !ok || e.Have != diffEpoch || e.Want != v.Epoch {
+				t.Fatalf("a vote for another epoch: %v", err)
+			}
+			d.begin(q)
+			return
+		}
+		want, wantErr = d.vote(q, o, &v, sent)
+		got, err = s.Vote(ctx, v)
+	case "withdraw":
+		token := int64(0)
+		if mine != nil {
+			token = mine.Token + rapid.SampledFrom([]int64{0, 0, 1}).Draw(t, "of another")
+		}
+		want.State = o.Withdraw(&q.model, id, token)
+		got.State, err = s.Withdraw(ctx, q.name, id, token)
 	case "renew":
 		want = q.model.Status(id, o.Renew(&q.model, ref), *d.now, sent, ttl)
 		s.Renew(ctx, []driver.Ref{ref}, func(_ int, st driver.Status, e error) { got, err = st, e })
@@ -396,6 +463,18 @@ func sameError(t *rapid.T, what string, err, want error) {
 	if err != nil || want != nil {
 		t.Fatalf("%s: error %v, want %v", what, err, want)
 	}
+}
+
+// bars lets the server forget that the claim has left, once its time is up: the server's
+// own time has not passed.
+func (d *diff) bars(ctx context.Context, t *rapid.T, q *diffQueue, id string) {
+	if q.left[id] == 0 || q.left[id] > *d.now {
+		return
+	}
+	if err := d.c.Do(ctx, d.c.B().Del().Key("pawl:{"+q.name+"}:"+id).Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	q.left[id] = 0
 }
 
 // note notes what others are to be told.
@@ -581,7 +660,7 @@ func (d *diff) compareMark(t *rapid.T) {
 		t.Fatal(err)
 	}
 	want := ""
-	if d.high > 0 {
+	if d.written {
 		want = fmt.Sprint(d.high, " ", d.timely)
 	}
 	if got != want {

@@ -85,6 +85,8 @@ type Op struct {
 	// it, so that the client that owns it now is the one that is woken and
 	// watched.
 	Session string
+	// Floor is the least token that is drawn.
+	Floor int64
 	// Drawn, if not nil, is called with each claim that was given a token, and may
 	// take its spare ones away (Alone), for a store that cannot account for them.
 	Drawn func(*Claim)
@@ -433,7 +435,7 @@ func (o *Op) grant(q *Queue) {
 
 // draw is R3: a token above all that may have been used, and the clock.
 func (o *Op) draw(q *Queue, c *Claim) {
-	q.Last = max(q.Last+1, o.Now)
+	q.Last = max(q.Last+1, o.Now, o.Floor)
 	c.Token, c.Granted, c.Used, c.Alone = q.Last, o.Now, 0, c.Units == q.Limit
 	if o.Drawn != nil {
 		o.Drawn(c)

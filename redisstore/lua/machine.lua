@@ -35,6 +35,7 @@ local fresh              -- nothing was known of the name, and no token was draw
 local high, timely       -- the two numbers of M, once read; see draw
 local back, floor        -- as that was: the clock was set back; the tokens of fresh names begin above
 local released = {}      -- the last token of names that went out of use in this script, by K
+local least = 0          -- that is drawn
 local grant
 
 local function unreadable(what) error('pawl: cannot read ' .. what .. ' of ' .. K) end
@@ -216,7 +217,7 @@ end
 -- decides.
 local function draw(c)
   know()
-  last = math.max(last + 1, now)
+  last = math.max(last + 1, now, least)
   c.alone = c.units == limit and not back
   if last > (back and high or timely) then raise(back and timely or last) end
   c.token, c.granted, c.spoke, c.held = last == now and stamp or num(last), stamp, '0', true

@@ -1,0 +1,149 @@
+package quorum
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// claim is a claim as this store knows it, and what each node said of it.
+type claim struct {
+	driver.Claim // TTL is that which was asked for last, and guarded by mu
+
+	turn chan struct{} // held by who enters it, or gathers votes for it
+
+	mu      sync.Mutex
+	primary int       // the node in whose queue it stands
+	token   int64     // of the grant; 0: it does not hold
+	wanted  bool      // votes of all nodes are wanted, not only the primary's
+	left    bool      // it is to be nowhere
+	gone    bool      // its owner was told that it is Gone; until it enters it again
+	seats   []seat    // by node
+	until   time.Time // when it ends at the latest, for who sweeps
+	moved   chan struct{}
+
+	promised time.Time // to the caller, should it be granted
+}
+
+// seat is a claim at one node.
+type seat struct {
+	state   driver.State  // Holding: it counts
+	token   int64         // while Holding
+	until   time.Time     // while Holding: when it ends there unless renewed
+	void    int64         // what holds with this token, or less, is being withdrawn
+	said    driver.Status // by the last reply
+	err     error         // of the last request
+	asked   time.Time     // when the request was sent whose reply was the last one taken over
+	sent    bool          // a vote was sent there, ever
+	pending int           // votes under way
+}
+
+func newClaim(c driver.Claim, nodes int) *claim {
+	return &claim{Claim: c, turn: make(chan struct{}, 1), seats: make([]seat, nodes), moved: make(chan struct{})}
+}
+
+func (cl *claim) ref() driver.Ref { return driver.Ref{Name: cl.Name, ID: cl.ID} }
+
+// counts reports whether the node's vote counts at that time.
+//
+// Invariant: a vote counts only until the node may have given it to another: until is
+// counted from before the request was sent. A node that has lost its memory since does not
+// vote before that time has passed, for it stays out for as long as any TTL is.
+func (st *seat) counts(now time.Time) bool { return st.state == driver.Holding && st.until.After(now) }
+
+// held is a majority.
+type held struct {
+	token int64
+	until time.Time
+}
+
+// tally returns what the votes make. enough: a majority holds. settled: and the token
+// is known, which is else the least to which some nodes must be raised.
+//
+// Invariant: of the nodes whose vote counts, a majority has drawn no more than the token, and a
+// majority no less. Each earlier grant was a majority with no less than its own token,
+// and shares a node with the former, whose draw came after: so the token is greater. Each
+// later one draws from a node of the latter: so its token is greater than this one.
+func (cl *claim) tally(now time.Time, most int) (h held, enough, settled bool) {
+	var tokens []int64
+	var untils []time.Time
+	atLeast := 0
+	for i := range cl.seats {
+		if st := &cl.seats[i]; st.counts(now) {
+			tokens = append(tokens, st.token)
+			untils = append(untils, st.until)
+		}
+	}
+	if len(tokens) < most {
+		return held{}, false, false
+	}
+	slices.Sort(tokens)
+	h.token = tokens[most-1]
+	for _, t := range tokens {
+		if t >= h.token {
+			atLeast++
+		}
+	}
+	// The weakest of the best majority.
+	slices.SortFunc(untils, time.Time.Compare)
+	h.until = untils[len(untils)-most]
+	return h, true, atLeast >= most
+}
+
+// low returns the nodes whose vote counts with less than the token.
+func (cl *claim) low(now time.Time, token int64) (nodes []int) {
+	for i := range cl.seats {
+		if st := &cl.seats[i]; st.counts(now) && st.token < token {
+			nodes = append(nodes, i)
+		}
+	}
+	return nodes
+}
+
+// blocker is who stands in the way, as the nodes say: whom a majority names, else
+// whom the primary names, else anybody.
+func (cl *claim) blocker(most int) (b *driver.Entry, majority bool) {
+	count := make(map[string]int)
+	for i := range cl.seats {
+		said := cl.seats[i].said.Blocker
+		if said == nil || said.ID == cl.ID {
+			continue
+		}
+		if count[said.ID]++; count[said.ID] >= most {
+			return said, true
+		}
+		if b == nil || i == cl.primary {
+			b = said
+		}
+	}
+	return b, false
+}
+
+// move makes another node the claim's primary, and wakes who waits at the one before.
+func (cl *claim) move(primary int) {
+	if cl.primary != primary {
+		cl.primary = primary
+		close(cl.moved)
+		cl.moved = make(chan struct{})
+	}
+}
+
+// voted takes over the reply to a vote that was sent then.
+func (st *seat) voted(s driver.Status, sent time.Time) {
+	if sent.Before(st.asked) {
+		return // another reply is newer
+	}
+	st.asked, st.said, st.err = sent, s, nil
+	switch {
+	case s.State == driver.Holding && s.Token <= st.void:
+		st.state = driver.Gone
+	case s.State == driver.Holding:
+		st.state, st.token, st.until = driver.Holding, s.Token, s.Deadline
+	case s.State == driver.Waiting:
+		st.state = driver.Waiting
+	default:
+		st.state = driver.Gone
+	}
+}

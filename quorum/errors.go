@@ -1,0 +1,92 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Error says that too few nodes did what they were asked for.
+type Error struct {
+	Need  int // so many nodes are a majority
+	Of    int
+	Nodes []NodeError // those that did not
+}
+
+// NodeError is what went wrong with one node.
+type NodeError struct {
+	Node string
+	Err  error
+}
+
+func (e *NodeError) Error() string { return e.Node + ": " + e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *NodeError) Unwrap() error { return e.Err }
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d nodes needed, %d failed", e.Need, e.Of, len(e.Nodes))
+	for i := range e.Nodes {
+		b.WriteString("; ")
+		b.WriteString(e.Nodes[i].Error())
+	}
+	return b.String()
+}
+
+// Unwrap returns what the nodes said. If others may do better when asked again, it
+// leaves out what is permanent: the whole is not.
+func (e *Error) Unwrap() []error {
+	var all, passing []error
+	for i := range e.Nodes {
+		all = append(all, e.Nodes[i].Err)
+		if !driver.IsPermanent(e.Nodes[i].Err) {
+			passing = append(passing, e.Nodes[i].Err)
+		}
+	}
+	if len(passing) > 0 {
+		return passing
+	}
+	return all
+}
+
+// MemoryError says why a node does not vote.
+type MemoryError struct {
+	Left time.Duration // of its quarantine
+	// Lost: so many nodes have lost their memory that the others are no majority;
+	// see Init.
+	Lost bool
+}
+
+func (e *MemoryError) Error() string {
+	switch {
+	case e.Lost:
+		return "it has lost its memory, and too few others have theirs: an operator must say that nobody holds a lock (quorum.Init)"
+	case e.Left > 0:
+		return fmt.Sprintf("it has no memory yet, and stays out for another %v", e.Left.Round(time.Millisecond))
+	}
+	return "it has no memory yet"
+}
+
+// errSkipped: the node was not asked, since it has not replied for a while.
+var errSkipped = errors.New("it does not reply")
+
+// errSilent: the reply did not come in time.
+var errSilent = errors.New("no reply yet")
+
+// errShort: the nodes' replies took about as long as the claim was to live.
+var errShort = errors.New("the nodes took longer than the TTL allows")
+
+func unsupported(reason string) error { return fmt.Errorf("%w: %s", driver.ErrUnsupported, reason) }
+
+// ttlError is driver.ErrInvalid.
+type ttlError struct{ have, most time.Duration }
+
+func (e *ttlError) Error() string {
+	return fmt.Sprintf("invalid TTL %v: this quorum allows %v at the most (MaxTTL)", e.have, e.most)
+}
+
+func (e *ttlError) Is(target error) bool { return target == driver.ErrInvalid }

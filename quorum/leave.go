@@ -1,0 +1,88 @@
+package quorum
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+)
+
+// Leave tells all nodes, and returns when a majority has replied, and the primary, which
+// grants to the next, unless it is slow. The others are told in the background, until the
+// claim has run out there.
+func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
+	if r.Mark != "" { // there is no Adopt
+		return driver.Gone, nil
+	}
+	if r.Linger > s.maxTTL {
+		return driver.Gone, &ttlError{r.Linger, s.maxTTL}
+	}
+	cl, p, held := s.known(r.ID), s.primary(r.Name), false
+	if cl != nil {
+		cl.mu.Lock()
+		cl.left, held = true, cl.token != 0
+		if cl.primary >= 0 {
+			p = cl.primary
+		}
+		close(cl.moved)
+		cl.moved = make(chan struct{})
+		cl.mu.Unlock()
+		s.forget(cl)
+	}
+	out := each(s, s.order(p), func(n *node) (driver.State, error) { return s.leaveAt(cl, n, r) })
+	got, err := collect(ctx, s, out, len(s.nodes), func(got answers[driver.State]) bool {
+		_, first := got.of(p)
+		return (first || s.nodes[p].isSlow()) && (!held || holding(got) >= s.most)
+	})
+	if err != nil {
+		return driver.Gone, err
+	}
+	if holding(got) >= s.most {
+		return driver.Holding, nil
+	}
+	if held {
+		return driver.Gone, nil
+	}
+	for k := range s.nodes { // the primary's word, or that of who stands in for it
+		if st, ok := got.of((p + k) % len(s.nodes)); ok {
+			return st, nil
+		}
+	}
+	return driver.Gone, nil
+}
+
+func holding(got answers[driver.State]) (n int) {
+	for _, a := range got {
+		if a.err == nil && a.value == driver.Holding {
+			n++
+		}
+	}
+	return n
+}
+
+// leaveAt tells one node, and again in the background if that fails and the claim may
+// be there.
+func (s *store) leaveAt(cl *claim, n *node, r driver.Ref) (driver.State, error) {
+	st, err := request(s, n, func(ctx context.Context) (driver.State, error) { return n.Leave(ctx, r) })
+	if err != nil && cl != nil {
+		cl.mu.Lock()
+		if cl.seats[n.index].sent {
+			s.leaveLater(cl, n.index, r)
+		}
+		cl.mu.Unlock()
+	}
+	return st, err
+}
+
+// leaveLater tells a node in the background until it has replied, or the claim has run out
+// there. cl.mu is held.
+func (s *store) leaveLater(cl *claim, i int, r driver.Ref) {
+	n, ends, lingers := s.nodes[i], time.Now().Add(cl.TTL), time.Now().Add(r.Linger)
+	s.spawn(func() {
+		s.repeat(ends, func() error {
+			r.Linger = max(0, time.Until(lingers))
+			_, err := request(s, n, func(ctx context.Context) (driver.State, error) { return n.Leave(ctx, r) })
+			return err
+		}, nil)
+	})
+}

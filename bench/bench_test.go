@@ -65,7 +65,6 @@ func TestWholeRun(t *testing.T) {
 	for key, exact := range map[string]metrics{
 		"one pawl":              {"commands": 2},
 		"one floor":             {"commands": 2, "in_scripts": 2},
-		"many pawl":             {"commands": 2},
 		"many floor":            {"commands": 2, "in_scripts": 2},
 		"process pawl":          {"violations": 0},
 		"process redsync-5ms":   {"violations": 0},
@@ -85,6 +84,9 @@ func TestWholeRun(t *testing.T) {
 				t.Errorf("%s: %s = %g, want %g", key, name, v, want)
 			}
 		}
+	}
+	if m := got["many pawl"]; m["commands"] == 0 || m["commands"] > 2.1 { // less where requests go together
+		t.Errorf("many pawl: %v", m)
 	}
 	if m := got["pass pawl"]; m["handovers"] == 0 || m["commands"] > 0.2 {
 		t.Errorf("pass pawl: %v", m)

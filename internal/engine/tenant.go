@@ -186,7 +186,7 @@ func (t *tenant) release(fx *effects, at instant, ctx context.Context) (*departu
 	}
 	used := t.token.Load()
 	t.tellReleased(fx, at, ctx, used, nil)
-	if t.part(fx, ErrReleased) || !cl.held().minHoldEnds.After(at.now) && l.pass(fx, at, t) {
+	if t.part(fx, ErrReleased) || l.pass(fx, at, t) {
 		return nil, nil
 	}
 	d := cl.depart(used)

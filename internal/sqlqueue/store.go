@@ -89,6 +89,15 @@ func (s *store) Close() error {
 	return nil
 }
 
+// CloseDB returns what closes a database that the store's adapter has opened. An idle
+// connection whose server is gone cannot be told that it ends, which is nobody's fault.
+func CloseDB(db *sql.DB) func() error {
+	return func() error {
+		db.Close()
+		return nil
+	}
+}
+
 // tracker waits for goroutines, and starts no more once it is stopped.
 type tracker struct {
 	mu      sync.Mutex

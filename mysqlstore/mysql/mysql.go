@@ -15,6 +15,7 @@ import (
 	driversql "github.com/go-sql-driver/mysql"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/sqlqueue"
 	"github.com/pawl-go/pawl/mysqlstore"
 )
 
@@ -51,7 +52,7 @@ func Open(rawURL string, o *mysqlstore.Options) (*mysqlstore.Store, error) {
 	// A connection to a server that has become a replica would stay with it, where a
 	// new one is led to the primary.
 	db.SetConnMaxLifetime(idle)
-	opts.Close = db.Close
+	opts.Close = sqlqueue.CloseDB(db)
 	s, err := mysqlstore.New(db, opts)
 	if err != nil {
 		db.Close()

@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/sqlqueue"
 	"github.com/pawl-go/pawl/pgstore"
 )
 
@@ -65,7 +66,7 @@ func Open(rawURL string, o *pgstore.Options) (*pgstore.Store, error) {
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 	db.SetConnMaxIdleTime(idle)
-	opts.Close = db.Close
+	opts.Close = sqlqueue.CloseDB(db)
 	s, err := pgstore.New(db, opts)
 	if err != nil {
 		db.Close()

@@ -35,6 +35,11 @@ test: install ## install the servers that are missing, and run all tests against
 soak: install ## run all tests for hours: many seeds, thousands of claims
 	PAWL_SOAK=1 $(MAKE) test TESTFLAGS='-count=1 -timeout 12h -p 2 -parallel 4'
 
+.PHONY: model
+model: ## have spin check the model of the quorum: all its states, and each rule left out
+	PAWL_SOAK=1 scripts/install-servers
+	PAWL_SOAK=1 go test -count=1 -timeout 4h -v ./quorum/model
+
 .PHONY: short
 short: ## run the tests that need no server and little time
 	go test -short ./...

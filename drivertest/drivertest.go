@@ -72,6 +72,12 @@ type Backing struct {
 type Feature string
 
 const (
+	// Queue: claims that wait stand in the queue, in order of arrival, each in its place, for
+	// all to see; and one is granted in the step that lets it in. Without it a claim that
+	// waits is known to the Store value that it was entered through alone, which takes
+	// the name in Wait or a repeated Enter, when nobody has it; Ahead and Behind are 0.
+	Queue     Feature = "queue"
+	Kinds     Feature = "kinds"      // other kinds than mutexes
 	Units     Feature = "units"      // limits above 1
 	Overtake  Feature = "overtake"   // claims that pass waiting ones
 	Linger    Feature = "linger"     // Leave with Linger

@@ -52,15 +52,11 @@ func enterWaits(e *env) {
 		before := time.Now()
 		st := e.enter(e.b, w, driver.Waiting)
 		e.deadline(st, before, w.TTL)
-		if st.Ahead != i {
-			e.Errorf("waiter %d: Ahead is %d", i, st.Ahead)
-		}
+		e.ahead(st, i)
 		e.blockedBy(st, h)
 		e.recheck(st, before, life)
 	}
-	if st := e.renew(e.a, h, driver.Holding); st.Behind != 3 {
-		e.Errorf("three wait, but Behind is %d", st.Behind)
-	}
+	e.behind(e.renew(e.a, h, driver.Holding), 3)
 	e.queueIs(name, 1, h, w1, w2, w3)
 }
 
@@ -90,9 +86,7 @@ func enterRepeatHolding(e *env) {
 		if again.Token != first.Token {
 			e.Errorf("a repeated Enter returns token %d, the first %d", again.Token, first.Token)
 		}
-		if again.Behind != 1 {
-			e.Errorf("one waits, but Behind is %d", again.Behind)
-		}
+		e.behind(again, 1)
 		e.deadline(again, before, c.TTL)
 	}
 	e.queueIs(c.Name, 1, c, w)
@@ -117,7 +111,7 @@ func enterRepeatRenews(e *env) {
 	h, w := e.claim(name), e.claim(name)
 	e.enter(e.a, h, driver.Holding)
 	e.enter(e.a, w, driver.Waiting)
-	for _, c := range []driver.Claim{h, w} {
+	for _, c := range e.shown(1, h, w) {
 		for _, ttl := range []time.Duration{2 * life, life / 2} {
 			c.TTL = ttl
 			st, err := e.a.Enter(e.ctx, c)
@@ -168,7 +162,7 @@ func enterTryRepeat(e *env) {
 		e.Errorf("a repeated Enter returns token %d, the first %d", again.Token, first.Token)
 	}
 	e.enter(e.a, w, driver.Waiting)
-	e.enter(e.b, try(w), driver.Waiting)
+	e.enter(e.knowing(e.a, e.b), try(w), driver.Waiting)
 	e.queueIs(name, 1, h, w)
 }
 

@@ -283,6 +283,9 @@ func (e *env) await(s driver.Store, c driver.Claim) <-chan renewed {
 func (e *env) becomes(s driver.Store, c driver.Claim, want driver.State) driver.Status {
 	e.Helper()
 	var st driver.Status
+	if want == driver.Holding && e.lacks(Queue) {
+		return e.granted(s, c)
+	}
 	e.eventually("the claim is "+want.String(), func() bool {
 		var err error
 		if st, err = e.renewRef(s, ref(c)); err != nil {
@@ -311,6 +314,46 @@ func (e *env) acquire(ctx context.Context, s driver.Store, c driver.Claim) (driv
 		}
 	}
 	return st, err
+}
+
+// ahead fails the test unless n wait in front of the claim.
+func (e *env) ahead(st driver.Status, n int) {
+	e.Helper()
+	if e.lacks(Queue) {
+		n = 0
+	}
+	if st.Ahead != n {
+		e.Errorf("Ahead is %d, want %d", st.Ahead, n)
+	}
+}
+
+// behind fails the test unless n wait behind the claim.
+func (e *env) behind(st driver.Status, n int) {
+	e.Helper()
+	if e.lacks(Queue) {
+		n = 0
+	}
+	if st.Behind != n {
+		e.Errorf("Behind is %d, want %d", st.Behind, n)
+	}
+}
+
+// shown returns those of the claims that Inspect shows: the first n hold, the others
+// wait.
+func (e *env) shown(n int, claims ...driver.Claim) []driver.Claim {
+	if e.lacks(Queue) {
+		return claims[:n]
+	}
+	return claims
+}
+
+// knowing returns the Store value of two to ask for a claim that waits: it was entered
+// through the first, and all know of it where there is a queue.
+func (e *env) knowing(entered, other driver.Store) driver.Store {
+	if e.lacks(Queue) {
+		return entered
+	}
+	return other
 }
 
 // recheck fails the test unless st, asked for after before, says when what
@@ -372,7 +415,7 @@ func (e *env) queueIs(name string, holding int, want ...driver.Claim) {
 		for _, c := range e.inspect(s, name).Claims {
 			got = append(got, c.ID+" "+c.State.String())
 		}
-		for i, c := range want {
+		for i, c := range e.shown(holding, want...) {
 			state := driver.Waiting
 			if i < holding {
 				state = driver.Holding

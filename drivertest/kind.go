@@ -8,11 +8,11 @@ import (
 )
 
 var kindTests = []test{
-	{name: "Mismatch", run: kindMismatch},
-	{name: "Free", run: kindFree},
+	{name: "Mismatch", run: kindMismatch, needs: []Feature{Kinds}},
+	{name: "Free", run: kindFree, needs: []Feature{Kinds}},
 	{name: "AfterLimits", run: kindAfterLimits, needs: []Feature{SetLimit, Units}},
 	{name: "KeptByLimit", run: kindKeptByLimit, needs: []Feature{SetLimit, Units}},
-	{name: "Inspect", run: kindInspect},
+	{name: "Inspect", run: kindInspect, needs: []Feature{Kinds}},
 	{name: "Invalid", run: kindInvalid},
 }
 

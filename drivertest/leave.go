@@ -98,7 +98,7 @@ func lingerStays(e *env) {
 	if !en.Lingering || en.TTL > life || en.TTL <= 0 {
 		e.Errorf("lingers for %v, Inspect shows %+v", life, en)
 	}
-	if e.entry(e.b, w).Lingering {
+	if !e.lacks(Queue) && e.entry(e.b, w).Lingering {
 		e.Error("Inspect shows a waiting claim as lingering")
 	}
 
@@ -116,7 +116,7 @@ func lingerStays(e *env) {
 	if left := e.entry(e.b, h).TTL; left > en.TTL {
 		e.Errorf("lingered for another %v; after repeated calls for %v", en.TTL, left)
 	}
-	if st := e.renew(e.b, w, driver.Waiting); !st.Blocker.Lingering {
+	if st := e.enter(e.b, w, driver.Waiting); !st.Blocker.Lingering {
 		e.Error("Blocker is not shown as lingering")
 	}
 	e.enter(e.b, try(e.claim(name)), driver.Refused)

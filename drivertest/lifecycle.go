@@ -157,5 +157,7 @@ func closedClaims(e *env) {
 	time.Sleep(50 * time.Millisecond)
 	e.queueIs(name, 1, h, w)
 	e.leave(e.a, h, driver.Holding) // whoever has the reference can
-	e.renew(e.b, w, driver.Holding)
+	if !e.lacks(Queue) {
+		e.renew(e.b, w, driver.Holding)
+	}
 }

@@ -9,6 +9,18 @@ import (
 // missing says for each feature what must return driver.ErrUnsupported in a
 // store that lacks it.
 var missing = map[Feature]func(*env) error{
+	Queue: func(*env) error { return driver.ErrUnsupported }, // it is no call
+	Kinds: func(e *env) error {
+		for _, kind := range kinds {
+			_, err := e.a.Enter(e.ctx, of(kind, e.claim(e.name())))
+			if kind != driver.KindMutex {
+				e.errIs(err, driver.ErrUnsupported, "Enter of kind "+kind.String())
+			} else if err != nil {
+				e.Errorf("Enter of a mutex: %v", err)
+			}
+		}
+		return driver.ErrUnsupported // all of them have told
+	},
 	Units: func(e *env) error {
 		_, err := e.a.Enter(e.ctx, e.part(e.name(), 1, 2))
 		return err

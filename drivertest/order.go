@@ -5,7 +5,7 @@ import (
 )
 
 var orderTests = []test{
-	{name: "FirstComeFirstServed", run: orderFIFO},
+	{name: "FirstComeFirstServed", run: orderFIFO, needs: []Feature{Queue}},
 	{name: "Semaphore", run: orderSemaphore, needs: []Feature{Units}},
 	{name: "ReadersAndWriter", run: orderReadersWriter, needs: []Feature{Units}},
 	{name: "BigClaimIsNotStarved", run: orderBig, needs: []Feature{Units}},

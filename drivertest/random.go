@@ -13,7 +13,7 @@ import (
 )
 
 var randomTests = []test{
-	{name: "LikeTheModel", run: randomLikeModel},
+	{name: "LikeTheModel", run: randomLikeModel, needs: []Feature{Queue, Kinds}},
 }
 
 // Random calls return what the rules in package queue return: the states, the

@@ -26,7 +26,7 @@ func renewBatch(e *env) {
 	badTTL, badName := ref(h1), ref(h1)
 	badTTL.TTL, badName.Name = 0, ""
 	before := time.Now()
-	got := e.renewAll(e.ctx, e.a, []driver.Ref{ref(h1), ref(gone), badTTL, ref(w1), badName, ref(h2), ref(h1)})
+	got := e.renewAll(e.ctx, e.b, []driver.Ref{ref(h1), ref(gone), badTTL, ref(w1), badName, ref(h2), ref(h1)})
 	for i, want := range map[int]driver.State{
 		0: driver.Holding, 1: driver.Gone, 3: driver.Waiting, 5: driver.Holding, 6: driver.Holding,
 	} {
@@ -41,9 +41,8 @@ func renewBatch(e *env) {
 	}
 	e.errIs(got[2].err, driver.ErrInvalid, "Renew with TTL 0")
 	e.errIs(got[4].err, driver.ErrInvalid, "Renew without a name")
-	if got[0].st.Behind != 1 || got[5].st.Behind != 0 {
-		e.Errorf("Behind is %d and %d, want 1 and 0", got[0].st.Behind, got[5].st.Behind)
-	}
+	e.behind(got[0].st, 1)
+	e.behind(got[5].st, 0)
 	e.renewAll(e.ctx, e.a, nil)
 }
 
@@ -92,7 +91,7 @@ func renewTTL(e *env) {
 	h, w := e.claim(name), e.claim(name)
 	token := e.enter(e.a, h, driver.Holding).Token
 	e.enter(e.a, w, driver.Waiting)
-	for _, c := range []driver.Claim{h, w} {
+	for _, c := range e.shown(1, h, w) {
 		for _, ttl := range []time.Duration{2 * life, life / 2} {
 			r := ref(c)
 			r.TTL = ttl
@@ -125,16 +124,12 @@ func renewWaiting(e *env) {
 	e.enter(e.b, w2, driver.Waiting)
 	before := time.Now()
 	st := e.renew(e.b, w2, driver.Waiting)
-	if st.Ahead != 1 {
-		e.Errorf("Ahead is %d, want 1", st.Ahead)
-	}
+	e.ahead(st, 1)
 	e.blockedBy(st, h)
 	// The holder may run out before the waiter's next heartbeat.
 	e.recheck(st, before, h.TTL)
 	e.leave(e.b, w1, driver.Waiting)
-	if st := e.renew(e.b, w2, driver.Waiting); st.Ahead != 0 {
-		e.Errorf("Ahead is %d, want 0", st.Ahead)
-	}
+	e.ahead(e.renew(e.b, w2, driver.Waiting), 0)
 }
 
 func renewUsed(e *env) {

@@ -81,6 +81,9 @@ func holding(e *pawl.Entry) string {
 	if e.Lingering {
 		return fmt.Sprintf("kept taken for another %s after %s", span(e.TTL), who(e))
 	}
+	if e.Token == 0 && e.Held == 0 { // another library's, whose key does not tell
+		return "held by " + who(e)
+	}
 	return fmt.Sprintf("held by %s %s", who(e), since(e.Held))
 }
 

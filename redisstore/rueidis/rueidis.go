@@ -55,6 +55,19 @@ func NewConn(client rueidis.Client) (redisstore.Conn, error) {
 //	rediss://[user[:password]@]host[:port][/db]    the same over TLS
 //	unix://[user[:password]@]/path/to/socket[?db=N]
 func Open(rawURL string, o *redisstore.Options) (*redisstore.Store, error) {
+	c, err := open(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	s, err := redisstore.New(c, o)
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func open(rawURL string) (*conn, error) {
 	opt, err := parse(rawURL)
 	if err != nil {
 		return nil, err
@@ -87,12 +100,7 @@ func Open(rawURL string, o *redisstore.Options) (*redisstore.Store, error) {
 			to.db = fmt.Sprintf("?db=%d", opt.SelectDB)
 		}
 	}
-	s, err := redisstore.New(newConn(client, to, conns, client.Close), o)
-	if err != nil {
-		client.Close()
-		return nil, err
-	}
-	return s, nil
+	return newConn(client, to, conns, client.Close), nil
 }
 
 // parse reads a URL; its errors never show the password.

@@ -34,6 +34,9 @@ func (e *exam) redis(ctx context.Context) bool {
 	default:
 		return e.unreachable(err, redisRemedy(err))
 	}
+	if e.url.Query().Has("recipe") {
+		e.note("recipe", "plain: mutexes on the keys of other libraries; no order among those who wait, and tokens that rise with the server's clock")
+	}
 	if !e.roundTrip(ctx, func(ctx context.Context) error { return c.Do(ctx, c.B().Ping().Build()).Error() }) {
 		return true
 	}

@@ -27,6 +27,7 @@ const Help = `  file:///PATH                               a folder on this mach
   redis://[USER:PASSWORD@]HOST[:PORT][/DB]   Redis or Valkey
   rediss://...                               the same over TLS
   unix://[USER:PASSWORD@]/SOCKET[?db=N]      the same on this machine
+  redis://...?recipe=plain[&prefix=TEXT]     the same, on the keys of other libraries; mutexes only
   etcd://HOST[:PORT][,HOST...][/PREFIX]      etcd; etcds:// over TLS
   zk://HOST[:PORT][,HOST...][/ROOT]          ZooKeeper
   postgres://[USER:PASSWORD@]HOST[:PORT]/DB  PostgreSQL
@@ -46,9 +47,9 @@ type opener struct {
 var openers = map[string]opener{
 	"file":   {form: "file:///PATH", path: true, open: openFile},
 	"mem":    {form: "mem://", open: openMem},
-	"redis":  {form: "redis://[USER:PASSWORD@]HOST[:PORT][/DB]", open: openRedis},
-	"rediss": {form: "rediss://[USER:PASSWORD@]HOST[:PORT][/DB]", open: openRedis},
-	"unix":   {form: "unix://[USER:PASSWORD@]/SOCKET[?db=N]", params: []string{"db"}, path: true, open: openRedis},
+	"redis":  {form: "redis://[USER:PASSWORD@]HOST[:PORT][/DB]", params: plainParams, open: openRedis},
+	"rediss": {form: "rediss://[USER:PASSWORD@]HOST[:PORT][/DB]", params: plainParams, open: openRedis},
+	"unix":   {form: "unix://[USER:PASSWORD@]/SOCKET[?db=N]", params: append([]string{"db"}, plainParams...), path: true, open: openRedis},
 
 	"etcd":       {form: "etcd://[USER:PASSWORD@]HOST[:PORT][,HOST...][/PREFIX]", ownParams: true, hosts: true, open: openEtcd},
 	"etcds":      {form: "etcds://[USER:PASSWORD@]HOST[:PORT][,HOST...][/PREFIX][?ca=FILE]", ownParams: true, hosts: true, open: openEtcd},
@@ -57,6 +58,9 @@ var openers = map[string]opener{
 	"postgres":   {form: "postgres://[USER:PASSWORD@]HOST[:PORT]/DB[?schema=NAME]", ownParams: true, hosts: true, open: openPostgres},
 	"postgresql": {form: "postgresql://[USER:PASSWORD@]HOST[:PORT]/DB[?schema=NAME]", ownParams: true, hosts: true, open: openPostgres},
 }
+
+// plainParams are those of rueidis.OpenPlain.
+var plainParams = []string{"recipe", "prefix", "marks", "max_pause"}
 
 // Default is the URL of the folder that is used when none is given.
 func Default() (string, error) {
@@ -285,7 +289,12 @@ func openFile(_ string, u *url.URL) (driver.Store, error) {
 	return filestore.Open(dir)
 }
 
-func openRedis(raw string, _ *url.URL) (driver.Store, error) { return rueidis.Open(raw, nil) }
+func openRedis(raw string, u *url.URL) (driver.Store, error) {
+	if u.Query().Has("recipe") {
+		return rueidis.OpenPlain(raw, nil)
+	}
+	return rueidis.Open(raw, nil)
+}
 
 func openEtcd(raw string, _ *url.URL) (driver.Store, error) { return etcdstore.Open(raw, nil) }
 

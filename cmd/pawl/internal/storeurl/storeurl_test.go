@@ -19,6 +19,7 @@ func TestOpen(t *testing.T) {
 		"postgres://h/db", "postgres://u:p@a:1,b:2/db?sslmode=disable&schema=s", "postgresql://a:1,b/db?user=u&password=p",
 		"postgres:///db?host=/run/postgresql", "mysql://h/db", "mysql://u:p@h:1/db?prefix=x_", "mysql:///db?socket=/run/s",
 		"redis://127.0.0.1", "redis://u:p@127.0.0.1:6380/3", "rediss://127.0.0.1", "unix:///run/redis.sock?db=2",
+		"redis://u:p@127.0.0.1:6380/3?recipe=plain", "unix:///run/redis.sock?db=2&recipe=plain&prefix=a:&marks=true&max_pause=9ms",
 	} {
 		s, err := Open(raw)
 		if err != nil {
@@ -47,6 +48,8 @@ func TestWrongURLs(t *testing.T) {
 		"redis://h/secret":                 "number",
 		"redis://u:secret@h/0?timeout=1":   `unknown parameter "timeout"`,
 		"unix:///s?dbs=1":                  "db",
+		"redis://h?recipe=redlock":         "there is plain",
+		"redis://h?prefix=a":               `parameter "prefix"`,
 		"redis://u:secret/more@h/0":        "%XX",
 		"redis://u:%secret@h/0":            "%XX",
 		"redis://u:secret#x@h/0":           "",

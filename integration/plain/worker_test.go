@@ -1,0 +1,241 @@
+package plain
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	client "github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/redisstore/plain"
+	"github.com/pawl-go/pawl/redisstore/rueidis"
+)
+
+// The tests run this program again as processes that lock by one of these libraries.
+func TestMain(m *testing.M) {
+	if open, ok := libraries[os.Getenv("LIBRARY")]; ok {
+		if err := serve(open); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// locker is a library. The function that lock returns releases it.
+type locker interface {
+	lock(ctx context.Context, key string, try bool) (release func() error, err error)
+}
+
+var errHeld = errors.New("held by another")
+
+const (
+	peerTTL   = time.Minute
+	peerDelay = 10 * time.Millisecond
+)
+
+var libraries = map[string]func(addr string) (locker, error){
+	"pawl":              openPawl,
+	"pawl,transactions": openPawl,
+	"redsync": func(addr string) (locker, error) {
+		return redsyncPeer{redis.NewClient(&redis.Options{Addr: addr})}, nil
+	},
+	"redislock": func(addr string) (locker, error) {
+		return redislockPeer{redis.NewClient(&redis.Options{Addr: addr})}, nil
+	},
+	"rueidislock": openRueidislock,
+}
+
+// serve does what it is told on its input, a line each.
+func serve(open func(addr string) (locker, error)) error {
+	l, err := open(os.Getenv("ADDR"))
+	if err != nil {
+		return err
+	}
+	// Those of a test that was killed end, too; as late as its own timeout is.
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+	defer cancel()
+	key := os.Getenv("KEY")
+	var release func() error
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		words := strings.Fields(in.Text())
+		reply := ""
+		switch words[0] {
+		case "ready":
+			reply = "ready"
+		case "try":
+			release, err = l.lock(ctx, key, true)
+			if reply = "holds"; errors.Is(err, errHeld) {
+				reply, err = "refused", nil
+			}
+		case "free":
+			reply, err = "free", release()
+		case "count":
+			reply, err = "counted", count(ctx, l, key, words[1], words[2])
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", in.Text(), err)
+		}
+		fmt.Println(reply)
+	}
+	return nil
+}
+
+// count adds one to a file that many times, under the lock: it reads, does something else
+// for a moment, and writes.
+func count(ctx context.Context, l locker, key, file, rounds string) error {
+	n, err := strconv.Atoi(rounds)
+	if err != nil {
+		return err
+	}
+	for range n {
+		release, err := l.lock(ctx, key, false)
+		if err != nil {
+			return err
+		}
+		have, err := readCount(file)
+		if err != nil {
+			return err
+		}
+		time.Sleep(rand.N(2 * time.Millisecond))
+		if err := writeCount(file, have+1); err != nil {
+			return err
+		}
+		if err := release(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readCount(file string) (int, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(string(text))
+}
+
+// writeCount writes a number over another, of as many digits: who reads at the same moment
+// finds one or the other.
+func writeCount(file string, n int) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%010d", n)
+	return cmp.Or(f.Close(), err)
+}
+
+type pawlPeer struct{ *pawl.Client }
+
+func openPawl(addr string) (locker, error) {
+	o := client.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true}
+	if user := os.Getenv("REDIS_USER"); user != "" {
+		o.Username, o.Password = user, "p"
+	}
+	c, err := client.NewClient(o)
+	if err != nil {
+		return nil, err
+	}
+	s, err := rueidis.NewPlain(c, &plain.Options{Prefix: os.Getenv("PREFIX"), MaxPause: peerDelay})
+	if err != nil {
+		return nil, err
+	}
+	return pawlPeer{pawl.New(s, &pawl.Options{TTL: peerTTL})}, nil
+}
+
+func (p pawlPeer) lock(ctx context.Context, key string, try bool) (func() error, error) {
+	lock := p.Mutex(key).Lock
+	if try {
+		lock = p.Mutex(key).TryLock
+	}
+	l, err := lock(ctx)
+	if errors.Is(err, pawl.ErrHeld) {
+		return nil, errHeld
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return l.Unlock(ctx) }, nil
+}
+
+type redsyncPeer struct{ *redis.Client }
+
+func (p redsyncPeer) lock(ctx context.Context, key string, try bool) (func() error, error) {
+	o := []redsync.Option{redsync.WithExpiry(peerTTL), redsync.WithRetryDelay(peerDelay), redsync.WithTries(100_000)}
+	if try {
+		o = append(o, redsync.WithTries(1))
+	}
+	m := redsync.New(goredis.NewPool(p.Client)).NewMutex(key, o...)
+	err := m.LockContext(ctx)
+	if _, taken := errors.AsType[*redsync.ErrTaken](err); taken && try {
+		return nil, errHeld
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		ok, err := m.UnlockContext(ctx)
+		if err == nil && !ok {
+			err = errors.New("redsync did not hold it")
+		}
+		return err
+	}, nil
+}
+
+type redislockPeer struct{ *redis.Client }
+
+func (p redislockPeer) lock(ctx context.Context, key string, try bool) (func() error, error) {
+	o := &redislock.Options{RetryStrategy: redislock.LinearBackoff(peerDelay)}
+	if try {
+		o = nil
+	}
+	l, err := redislock.Obtain(ctx, p.Client, key, peerTTL, o)
+	if errors.Is(err, redislock.ErrNotObtained) && try {
+		return nil, errHeld
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return l.Release(ctx) }, nil
+}
+
+type rueidislockPeer struct{ rueidislock.Locker }
+
+// openRueidislock makes one with a single key, which is the lock's with a prefix: of the
+// form PREFIX:0:NAME.
+func openRueidislock(addr string) (locker, error) {
+	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption: client.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true},
+		KeyMajority:  1, KeyValidity: peerTTL, NoLoopTracking: true,
+	})
+	return rueidislockPeer{l}, err
+}
+
+func (p rueidislockPeer) lock(ctx context.Context, key string, try bool) (func() error, error) {
+	lock := p.WithContext
+	if try {
+		lock = p.TryWithContext
+	}
+	_, cancel, err := lock(ctx, strings.TrimPrefix(key, "rueidislock:0:"))
+	if errors.Is(err, rueidislock.ErrNotLocked) && try {
+		return nil, errHeld
+	}
+	return func() error { cancel(); return nil }, err
+}

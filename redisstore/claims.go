@@ -30,7 +30,7 @@ func (s *store) enter(ctx context.Context, c *driver.Claim, sc *Script, keys []s
 		// Whom nobody can wake is passed over, so listen before standing in
 		// the queue; and know the claim before the grant can come.
 		s.box.await(ctx)
-		s.box.expect(c.ID, c.TTL)
+		s.box.expect(keys[0], c.ID, c.TTL)
 	}
 	sent := time.Now()
 	words := claimArgs(keys, c, s.box.channel, s.box.ownerText(c.Owner))
@@ -59,6 +59,9 @@ func (s *store) enter(ctx context.Context, c *driver.Claim, sc *Script, keys []s
 		s.box.stands(c.ID, floor(reply))
 	default:
 		s.box.forget(c.ID)
+	}
+	if st.State == driver.Holding {
+		s.watch.holds(keys[0], c.ID, "-")
 	}
 	s.notEntered(err, *c)
 	return st, err
@@ -96,6 +99,9 @@ func (s *store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 	}
 	for i := range cs {
 		s.box.renewed(cs[i].ID, sts[i].State, cs[i].TTL)
+		if sts[i].State == driver.Holding {
+			s.watch.holds(keys[i], cs[i].ID, "-")
+		}
 	}
 	return sts, nil
 }
@@ -104,7 +110,7 @@ func (s *store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	if !s.box.known(r.ID) {
 		// Entered elsewhere: a grant may have been told already.
 		s.box.await(ctx)
-		s.box.expect(r.ID, time.Minute)
+		s.box.expect(s.queueKey(r.Name), r.ID, time.Minute)
 		if st, err := s.look(ctx, r); err != nil || st.State != driver.Waiting {
 			return st, err
 		}
@@ -179,7 +185,7 @@ func (s *store) renew(ctx context.Context, rs []driver.Ref, part []int, report f
 	reply, err := s.run(ctx, renewScript, keys, args)
 	for k, i := range part {
 		var st driver.Status
-		e := err
+		e, key := err, keys[k]
 		if e == nil {
 			var line string
 			line, reply, _ = strings.Cut(reply, "\n")
@@ -191,13 +197,24 @@ func (s *store) renew(ctx context.Context, rs []driver.Ref, part []int, report f
 		}
 		if e == nil {
 			s.box.renewed(rs[i].ID, st.State, rs[i].TTL)
+			s.held(key, &rs[i], st.State)
 		}
 		report(i, st, e)
 	}
 }
 
+// held notes whether a claim holds.
+func (s *store) held(key string, r *driver.Ref, state driver.State) {
+	if state == driver.Holding {
+		s.watch.holds(key, r.ID, markArg(r.Mark))
+	} else {
+		s.watch.ended(key, r.ID)
+	}
+}
+
 func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	words := append(s.keys(r.Name), r.ID, markArg(r.Mark))
+	s.watch.ended(words[0], r.ID)
 	switch doubt := s.doubts.has(r.ID); {
 	case doubt:
 		words = append(words, strconv.FormatInt(r.Used, 10), strconv.FormatInt(queue.Micros(r.Linger), 10), "1")
@@ -233,8 +250,8 @@ func (s *store) Break(ctx context.Context, name string) ([]driver.Entry, error) 
 }
 
 func (s *store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, error) {
-	sent := time.Now()
-	reply, err := s.run(ctx, adoptScript, s.keys(a.Name), []string{
+	sent, keys := time.Now(), s.keys(a.Name)
+	reply, err := s.run(ctx, adoptScript, keys, []string{
 		a.ID, a.Mark, string(a.Kind), strconv.FormatInt(a.Units, 10), strconv.FormatInt(a.Token, 10),
 		strconv.FormatInt(queue.Micros(a.TTL), 10), s.box.channel, s.box.ownerText(a.Owner),
 	})
@@ -248,7 +265,11 @@ func (s *store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, er
 		}
 		return driver.Status{}, err
 	}
-	return parseStatus(reply, sent, a.TTL)
+	st, err := parseStatus(reply, sent, a.TTL)
+	if st.State == driver.Holding {
+		s.watch.holds(keys[0], a.ID, a.Mark)
+	}
+	return st, err
 }
 
 func (s *store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {

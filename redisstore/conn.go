@@ -8,7 +8,7 @@ import (
 )
 
 // Conn is what the store needs of a client of Redis: an adapter for another
-// client has these five methods, and those of [Confirmer] and [ShardSubscriber]
+// client has these five methods, and those of [Confirmer], [ShardSubscriber] and [Tracker]
 // if the client can do that. All may be called from several goroutines at
 // once, and end when their context does, whatever the server does (a second of
 // grace after a cancellation, not after a deadline).
@@ -61,6 +61,19 @@ type ShardSubscriber interface {
 	// There may be thousands at a time: they share connections.
 	SubscribeShard(ctx context.Context, channel string, up func(), message func(text string)) error
 }
+
+// Tracker is a Conn of one server whose client can be told of changed keys: by CLIENT
+// TRACKING, which Redis has since version 6 with RESP3.
+type Tracker interface {
+	// Track makes a connection on which the server tells of the next change of each
+	// key that a script has read there, and returns what use does, whose context ends
+	// when the connection is lost. It calls changed with such keys, with nil for all,
+	// perhaps also later; that does not block.
+	Track(ctx context.Context, changed func(keys []string), use func(ctx context.Context, run ScriptRunner) error) error
+}
+
+// ScriptRunner is [Conn]'s method Script, for one connection.
+type ScriptRunner func(ctx context.Context, s *Script, keys, args []string) (string, error)
 
 // Script is a Lua script and its name on the server.
 type Script struct {

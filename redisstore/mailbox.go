@@ -28,7 +28,8 @@ const (
 type mailbox struct {
 	channel string
 	conn    Conn
-	ctx     context.Context // the store's
+	granted func(key, id string) // called for each claim that is told of its grant
+	ctx     context.Context      // the store's
 	done    sync.WaitGroup
 	up      atomic.Bool
 
@@ -54,6 +55,7 @@ type mailbox struct {
 
 // expected is a claim that waits, or may.
 type expected struct {
+	key     string         // of its queue
 	grant   *driver.Status // once the message is there
 	floor   int64          // no grant with this token or less is the claim's; see floor
 	news    chan struct{}  // closed on news; nil while nobody waits for any
@@ -70,7 +72,7 @@ const stopTimeout = 2 * time.Second
 
 func newMailbox(ctx context.Context, conn Conn, channel string) *mailbox {
 	return &mailbox{
-		channel: channel, conn: conn, ctx: ctx,
+		channel: channel, conn: conn, ctx: ctx, granted: func(string, string) {},
 		settled: make(chan struct{}), faults: make(chan struct{}),
 		hears: make(map[int]func(driver.Notice)), claims: make(map[string]expected),
 		sweep: 64,
@@ -94,9 +96,14 @@ func (b *mailbox) stop() {
 	b.mu.Lock()
 	b.begun = true
 	b.mu.Unlock()
+	waitBriefly(&b.done)
+}
+
+// waitBriefly waits for goroutines, but not for those that hang in a client.
+func waitBriefly(wg *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() {
-		b.done.Wait()
+		wg.Wait()
 		close(done)
 	}()
 	timer := time.NewTimer(stopTimeout)
@@ -120,16 +127,21 @@ func (b *mailbox) run() {
 		if stood {
 			pause = firstPause
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause/2))
-		select {
-		case <-timer.C:
-		case <-b.ctx.Done():
-		}
-		timer.Stop()
+		sleep(b.ctx, pause)
 		pause = min(2*pause, lastPause)
 		b.mu.Lock()
 		b.settled, b.since = make(chan struct{}), time.Now()
 		b.mu.Unlock()
+	}
+}
+
+// sleep waits for half to all of d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d/2 + rand.N(d/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -212,6 +224,7 @@ func (b *mailbox) message(text string) {
 		}
 		b.mu.Unlock()
 		if ok {
+			b.granted(e.key, id)
 			b.notify(driver.Notice{Kind: driver.Granted, ID: id, Status: st})
 			b.mu.Lock()
 			b.ring(id)
@@ -273,7 +286,7 @@ func (b *mailbox) listen(ctx context.Context, f func(driver.Notice)) error {
 }
 
 // expect keeps a grant for the claim until wait fetches it.
-func (b *mailbox) expect(id string, ttl time.Duration) {
+func (b *mailbox) expect(key, id string, ttl time.Duration) {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -287,7 +300,7 @@ func (b *mailbox) expect(id string, ttl time.Duration) {
 		maps.DeleteFunc(b.claims, func(_ string, e expected) bool { return e.news == nil && e.expires.Before(now) })
 		b.sweep = max(64, 2*len(b.claims))
 	}
-	b.claims[id] = expected{expires: now.Add(ttl)}
+	b.claims[id] = expected{key: key, expires: now.Add(ttl)}
 }
 
 func (b *mailbox) known(id string) bool {

@@ -140,7 +140,7 @@ func TestBoundedMemory(t *testing.T) {
 	b := newMailbox(t.Context(), nil, "box")
 	var d doubts
 	for range 10000 {
-		b.expect(driver.NewID(), -time.Second)
+		b.expect("key", driver.NewID(), -time.Second)
 		d.add(driver.NewID(), -time.Second)
 	}
 	if len(b.claims) > 200 || len(d.until) > 200 {

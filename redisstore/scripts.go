@@ -28,6 +28,7 @@ var (
 	inspectScript  = compose("inspect")
 	loadScript     = compose("load")
 	swapScript     = compose("swap")
+	watchScript    = NewScript(part("watch"))
 
 	voteScript     = compose("vote")
 	withdrawScript = compose("withdraw")

@@ -64,6 +64,7 @@ type store struct {
 	prefix string
 	mark   string // the key of the mark of all tokens
 	box    *mailbox
+	watch  *watch
 	doubts doubts
 	groups groups
 
@@ -87,6 +88,8 @@ func New(conn Conn, o *Options) (*Store, error) {
 	s.groups.store = s
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.box = newMailbox(s.ctx, conn, s.prefix+":mailbox:"+driver.NewID()[:16]) // 80 bits
+	s.watch = newWatch(s.ctx, conn, func(id string) { s.box.notify(driver.Notice{Kind: driver.Check, ID: id}) })
+	s.box.granted = func(key, id string) { s.watch.holds(key, id, "-") } // who waited is nobody's heir
 	return &Store{checked.NewNode("redis", s)}, nil
 }
 
@@ -94,6 +97,7 @@ func (s *store) Close() error {
 	s.cancel(driver.ErrClosed)
 	s.box.stop()
 	s.groups.stop()
+	s.watch.stop()
 	return s.conn.Close()
 }
 

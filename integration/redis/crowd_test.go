@@ -150,7 +150,7 @@ func TestRedisOverfull(t *testing.T) {
 func TestRedisFewCommands(t *testing.T) {
 	r := servers.RunRedis(t, servers.RedisOptions{})
 	c := dialRedis(t, r)
-	s := openRedis(t, r)
+	s := adapters[1].open(t, r.URL()) // go-redis: what is held is not watched
 	ctx := await.Context(t)
 	commands := func(f func()) (n int) {
 		f() // scripts are sent

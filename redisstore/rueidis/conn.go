@@ -290,18 +290,9 @@ func (c *conn) Subscribe(ctx context.Context, channel string, up func(), message
 	if err := c.checkAlone(ctx); err != nil {
 		return err
 	}
-	// Dedicate connects, and knows no context.
-	got := make(chan rueidis.DedicatedClient, 1)
-	go func() {
-		d, _ := c.client.Dedicate()
-		got <- d
-	}()
-	var d rueidis.DedicatedClient
-	select {
-	case d = <-got:
-	case <-ctx.Done():
-		go func() { (<-got).Close() }()
-		return ctx.Err()
+	d, err := dedicate(ctx, c.client)
+	if err != nil {
+		return err
 	}
 	defer d.Close()
 	lost := d.SetPubSubHooks(rueidis.PubSubHooks{

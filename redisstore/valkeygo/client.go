@@ -122,3 +122,42 @@ func (s *single) dedicate(ctx context.Context) (valkey.DedicatedClient, error) {
 		return nil, ctx.Err()
 	}
 }
+
+func (s *single) Dedicate(ctx context.Context) (adapter.Dedicated, error) {
+	d, err := s.dedicate(ctx)
+	return &dedicated{d}, err
+}
+
+// dedicated is the adapter.Dedicated of a connection.
+type dedicated struct{ conn valkey.DedicatedClient }
+
+func (d *dedicated) Script(ctx context.Context, command, body string, keys, args []string) (string, error) {
+	return script(ctx, d.conn, command, body, keys, args)
+}
+
+func (d *dedicated) Do(ctx context.Context, words ...string) error {
+	return d.conn.Do(ctx, d.conn.B().Arbitrary(words...).Build()).Error()
+}
+
+func (d *dedicated) Protocol(ctx context.Context) (int64, error) {
+	proto, err := hello(ctx, d.conn, "proto")
+	n, none := proto.AsInt64()
+	if none != nil {
+		n = 2
+	}
+	return n, err
+}
+
+func (d *dedicated) OnInvalidations(f func(keys []string)) <-chan error {
+	return d.conn.SetOnInvalidations(func(ms []valkey.ValkeyMessage) {
+		var keys []string
+		for i := range ms {
+			if key, err := ms[i].ToString(); err == nil {
+				keys = append(keys, key)
+			}
+		}
+		f(keys)
+	})
+}
+
+func (d *dedicated) Close() { d.conn.Close() }

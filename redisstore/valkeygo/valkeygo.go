@@ -39,5 +39,5 @@ func NewConn(client valkey.Client) (redisstore.Conn, error) {
 	if client.Mode() == valkey.ClientModeCluster {
 		return nil, fmt.Errorf("valkey: client of a cluster, which is not supported yet: %w", driver.ErrUnsupported)
 	}
-	return adapter.New(&single{client}, adapter.Options{ErrClosed: valkey.ErrClosing, Prompt: true}), nil
+	return adapter.NewTracking(&single{client}, adapter.Options{ErrClosed: valkey.ErrClosing, Prompt: true}), nil
 }

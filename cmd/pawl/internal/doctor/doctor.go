@@ -94,6 +94,8 @@ func examinerOf(scheme string) examiner {
 		return examiner{"PostgreSQL", (*exam).postgres, pgRemedy}
 	case "mysql":
 		return examiner{"MySQL", (*exam).mysql, mysqlRemedy}
+	case storeurl.Quorum:
+		return examiner{"quorum", (*exam).quorum, nil}
 	case "etcd", "etcds":
 		return examiner{"etcd", (*exam).etcd, etcdRemedy}
 	case "zk":

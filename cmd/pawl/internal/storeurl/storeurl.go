@@ -2,6 +2,7 @@
 package storeurl
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -32,6 +33,7 @@ const Help = `  file:///PATH                               a folder on this mach
   zk://HOST[:PORT][,HOST...][/ROOT]          ZooKeeper
   postgres://[USER:PASSWORD@]HOST[:PORT]/DB  PostgreSQL
   mysql://[USER:PASSWORD@]HOST[:PORT]/DB     MariaDB, MySQL
+  quorum:redis://A,redis://B,redis://C       a majority of 3, 5 or 7 servers of Redis
   mem://                                     this process alone, for trying out
 `
 
@@ -84,7 +86,12 @@ func Open(raw string) (driver.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := openers[u.Scheme].open(raw, u)
+	var s driver.Store
+	if u.Scheme == Quorum {
+		s, err = openQuorum(u)
+	} else {
+		s, err = openers[u.Scheme].open(raw, u)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", public(u), err)
 	}
@@ -119,8 +126,20 @@ func WithPassword(raw, password string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if u.Scheme == "file" || u.Scheme == "mem" {
+	switch u.Scheme {
+	case "file", "mem":
 		return raw, nil
+	case Quorum:
+		var errs []error
+		all := eachNode(u, func(raw string, _ *url.URL) string {
+			with, err := WithPassword(raw, password)
+			errs = append(errs, err)
+			return strings.ReplaceAll(with, ",", "%2C")
+		})
+		if err := errors.Join(errs...); err != nil {
+			return "", err
+		}
+		return all, nil
 	}
 	if _, has := u.User.Password(); has || hasSecret(u) {
 		return "", invalid("it has a password, too")
@@ -131,6 +150,15 @@ func WithPassword(raw, password string) (string, error) {
 
 // hasSecret reports whether a parameter of u is a password.
 func hasSecret(u *url.URL) bool {
+	if u.Scheme == Quorum {
+		secret := false
+		eachNode(u, func(_ string, node *url.URL) string {
+			_, has := node.User.Password()
+			secret = secret || has || hasSecret(node)
+			return ""
+		})
+		return secret
+	}
 	for name := range u.Query() {
 		if name = strings.ToLower(name); name != "user" && name != "username" && secret(name) {
 			return true
@@ -140,6 +168,9 @@ func hasSecret(u *url.URL) bool {
 }
 
 func public(u *url.URL) string {
+	if u.Scheme == Quorum {
+		return eachNode(u, func(_ string, node *url.URL) string { return public(node) })
+	}
 	v := *u
 	v.User = nil
 	var shown []string
@@ -175,6 +206,9 @@ func secret(param string) bool {
 func Parse(raw string) (*url.URL, error) {
 	scheme, rest, ok := strings.Cut(raw, ":")
 	scheme = strings.ToLower(scheme)
+	if scheme == Quorum && ok {
+		return parseQuorum(rest)
+	}
 	o, known := openers[scheme]
 	if !known || !ok {
 		// Other text may be anything, also a password.
@@ -260,7 +294,7 @@ func split(scheme, rest string, hosts bool) (*url.URL, error) {
 }
 
 func schemes() string {
-	return strings.Join(slices.Sorted(maps.Keys(openers)), "://, ") + "://"
+	return strings.Join(slices.Sorted(maps.Keys(openers)), "://, ") + "://, and " + quorumForm
 }
 
 func invalid(format string, args ...any) error {

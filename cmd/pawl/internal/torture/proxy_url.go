@@ -46,6 +46,8 @@ func newRoute(raw string) (*route, error) {
 	switch u.Scheme {
 	case "file":
 		return nil, nil
+	case storeurl.Quorum:
+		return r.byNode()
 	case "rediss", "etcds":
 		return cannot(u.Scheme + ":// is TLS, which expects the server's own name")
 	case "unix":
@@ -82,6 +84,34 @@ func newRoute(raw string) (*route, error) {
 		v := *u
 		v.Host = strings.Join(addrs, ",")
 		return v.String()
+	}
+	return r, nil
+}
+
+// byNode leads to each server of a quorum through a proxy of its own.
+func (r *route) byNode() (*route, error) {
+	nodes := storeurl.Nodes(r.u)
+	for _, raw := range nodes {
+		u, err := storeurl.Parse(raw)
+		if err != nil {
+			return nil, err
+		}
+		if u.Scheme != "redis" {
+			return nil, fmt.Errorf("cut, slow and dark go through a proxy for each server, which must be redis://, not %s://: choose --faults kill,pause,late", u.Scheme)
+		}
+		r.targets = append(r.targets, net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports["redis"])))
+	}
+	r.through = func(addrs []string) string {
+		var through []string
+		for i, raw := range nodes {
+			u, err := storeurl.Parse(raw)
+			if err != nil {
+				return r.u.String() // it was read above
+			}
+			u.Host = addrs[i]
+			through = append(through, u.String())
+		}
+		return storeurl.Quorum + ":" + strings.Join(through, ",")
 	}
 	return r, nil
 }

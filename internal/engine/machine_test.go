@@ -53,6 +53,11 @@ func (c *client) granted(t *tenant, at instant) {
 	if t.terms.MaxHold > 0 {
 		g.maxHold = at.now.Add(t.terms.MaxHold)
 	}
+	for _, k := range n.kept {
+		if k.me == me && !cl.line.key.shared() && c.world.now < k.minHold {
+			c.failf("client %d: %s is passed on before its MinHold has passed", c.id, c.short(cl.id))
+		}
+	}
 	if t.terms.MinHold > 0 {
 		g.minHold = c.world.now + int64(t.terms.MinHold)*98/100
 		n.kept = append(n.kept, g)

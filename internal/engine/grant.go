@@ -306,7 +306,10 @@ func (e *Engine) release(ctx context.Context, t *tenant) error {
 	l := t.claim.line
 	var fx effects
 	at := e.begin(l) // not before: the mutex may have kept it waiting
-	for tries := 0; tries < 1000 && l.tooSoon(at, t); tries++ {
+	for range 1000 {
+		if _, soon, _ := l.heir(at, t); !soon {
+			break
+		}
 		at = e.instant() // a moment at the most, unless the clock stands still, as it does in tests
 	}
 	d, err := t.release(&fx, at, ctx)

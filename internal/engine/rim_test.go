@@ -459,7 +459,8 @@ func (c *client) close(p *proc) {
 func (p *proc) release(t *tenant) error {
 	l := t.claim.line
 	at := p.instant()
-	for tries := 0; tries < 50 && l.tooSoon(at, t); tries++ {
+	soon := func() bool { _, soon, _ := l.heir(at, t); return soon }
+	for tries := 0; tries < 50 && soon(); tries++ {
 		p.sleep(time.Duration(p.rnd.Int64N(3e3)))
 		at = p.instant()
 	}

@@ -111,37 +111,34 @@ func (l *line) share(fx *effects, at instant, cl *claim) {
 	}
 }
 
-// passable reports whether the claim can be passed on to a local caller, and with
-// which token.
-func (l *line) passable(t *tenant) (token int64, ok bool) {
-	cl := t.claim
-	h := cl.held()
-	if h == nil || l.callers.n == 0 || cl.room() == 0 {
-		return 0, false
-	}
-	token = t.token.Load() + 1
-	return token, token-h.token <= h.spare
-}
-
-// tooSoon reports whether t could pass the claim on a moment later: its tokens rise by
+// heir decides whether the claim that t holds passes to the first local caller when t is
+// released, and with which token. soon: not now, but within a moment: its tokens rise by
 // at most one per microsecond (driver.Status.Spare), less 5 % in case this clock is
 // faster than the store's.
-func (l *line) tooSoon(at instant, t *tenant) bool {
-	token, ok := l.passable(t)
-	return ok && !drawable(at, t.claim.held(), token)
+func (l *line) heir(at instant, t *tenant) (token int64, soon, ok bool) {
+	cl := t.claim
+	h := cl.held()
+	if h == nil || l.callers.n == 0 {
+		return 0, false, false
+	}
+	token = t.token.Load() + 1
+	drawn := token - h.token
+	switch {
+	case cl.room() == 0, drawn > h.spare, !cl.ample(at):
+		return 0, false, false
+	case drawn*1050 > int64(at.now.Sub(h.since)):
+		return 0, true, false
+	}
+	return token, false, true
 }
 
-func drawable(at instant, h *holding, token int64) bool {
-	return (token-h.token)*1050 <= int64(at.now.Sub(h.since))
-}
-
-// pass gives the claim that t holds to the next caller, if there is one and
-// the claim can be passed on: the hand-over without I/O.
+// pass gives the claim that t holds to the next caller, if heir says so: the hand-over
+// without I/O.
 func (l *line) pass(fx *effects, at instant, t *tenant) bool {
 	cl := t.claim
 	h := cl.held()
-	token, ok := l.passable(t)
-	if !ok || !drawable(at, h, token) || !cl.ample(at) {
+	token, _, ok := l.heir(at, t)
+	if !ok {
 		return false
 	}
 	c := l.callers.first

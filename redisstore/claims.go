@@ -1,7 +1,9 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -17,11 +19,12 @@ import (
 const (
 	batchHeld    = 250
 	batchWaiting = 100
-	batches      = 4 // under way at once
+	batches      = 4  // under way at once
+	slotBatches  = 64 // the same on a cluster, where most names are of another slot
 )
 
 func (s *store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
-	return s.enter(ctx, &c, enterScript, s.keys(c.Name))
+	return s.enter(ctx, &c, enterScript, s.keys(c.Name, c.ID))
 }
 
 // enter enters the claim by a script; more are its arguments behind those of the claim.
@@ -29,21 +32,22 @@ func (s *store) enter(ctx context.Context, c *driver.Claim, sc *Script, keys []s
 	if !c.Try {
 		// Whom nobody can wake is passed over, so listen before standing in
 		// the queue; and know the claim before the grant can come.
-		s.box.await(ctx)
-		s.box.expect(keys[0], c.ID, c.TTL)
+		s.box.await(ctx, c.Name, c.TTL)
+		s.box.expect(c.Name, keys[0], c.ID, c.TTL)
 	}
 	sent := time.Now()
-	words := claimArgs(keys, c, s.box.channel, s.box.ownerText(c.Owner))
+	k := len(keys)
+	words := claimArgs(keys, c, s.box.box(c.Name), s.box.ownerText(c.Owner))
 	words = append(words, more...)
 	if c.Try {
 		words = append(words, "try")
 	}
 	var reply string
-	var err error
-	if sc == enterScript { // votes go alone
+	var short, err error
+	if sc == enterScript && !s.cluster && s.replicas == 0 { // votes go alone, too
 		reply, err = s.groups.run(ctx, "e", sc, words)
 	} else {
-		reply, err = s.run(ctx, sc, words[:len(keys)], words[len(keys):])
+		reply, short, err = s.grant(ctx, sc, words[:k], words[k:])
 	}
 	st := driver.Status{}
 	switch {
@@ -52,6 +56,9 @@ func (s *store) enter(ctx context.Context, c *driver.Claim, sc *Script, keys []s
 		st, err = parseVoted(reply, sent, c, more[0])
 	default:
 		st, err = parseEntered(reply, sent, c)
+	}
+	if err == nil && short != nil && st.State == driver.Holding {
+		st, err = driver.Status{}, s.giveUp(ctx, driver.Ref{Name: c.Name, ID: c.ID}, short)
 	}
 	switch {
 	case c.Try:
@@ -72,26 +79,34 @@ func (s *store) notEntered(err error, cs ...driver.Claim) {
 	if err == nil || refused(err) {
 		return
 	}
+	if e, ok := errors.AsType[*ServerError](err); ok && e.NotApplied() {
+		return
+	}
 	for i := range cs {
 		s.doubts.add(cs[i].ID, cs[i].TTL)
 	}
 }
 
 func (s *store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Status, error) {
-	if s.conn.Cluster() {
+	if s.cluster {
 		return nil, driver.ErrUnsupported
 	}
 	keys, args := make([]string, 0, len(cs)+1), make([]string, 0, 3*len(cs))
 	for i := range cs {
 		keys = append(keys, s.queueKey(cs[i].Name))
-		args = claimArgs(args, &cs[i], s.box.channel, s.box.ownerText(cs[i].Owner))
+		args = claimArgs(args, &cs[i], s.box.box(cs[i].Name), s.box.ownerText(cs[i].Owner))
 	}
-	keys = append(keys, s.mark)
+	keys = append(keys, s.mark(cs[0].Name))
 	sent := time.Now()
-	reply, err := s.run(ctx, enterAllScript, keys, args)
+	reply, short, err := s.grant(ctx, enterAllScript, keys, args)
 	var sts []driver.Status
 	if err == nil {
 		sts, err = parseAllEntered(reply, sent, cs)
+	}
+	for i := range sts {
+		if short != nil && sts[i].State == driver.Holding {
+			err = s.giveUp(ctx, driver.Ref{Name: cs[i].Name, ID: cs[i].ID}, short)
+		}
 	}
 	if err != nil {
 		s.notEntered(err, cs...)
@@ -109,14 +124,14 @@ func (s *store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 func (s *store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	if !s.box.known(r.ID) {
 		// Entered elsewhere: a grant may have been told already.
-		s.box.await(ctx)
-		s.box.expect(s.queueKey(r.Name), r.ID, time.Minute)
+		s.box.await(ctx, r.Name, time.Minute)
+		s.box.expect(r.Name, s.queueKey(r.Name), r.ID, time.Minute)
 		if st, err := s.look(ctx, r); err != nil || st.State != driver.Waiting {
 			return st, err
 		}
 	}
 	st, err := s.box.wait(ctx, r.ID)
-	if err != nil || st.State == driver.Holding {
+	if err != nil || st.State == driver.Holding && s.replicas == 0 {
 		return st, err
 	}
 	return s.look(ctx, r)
@@ -124,10 +139,13 @@ func (s *store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 
 // look returns the status of a claim without renewing it.
 func (s *store) look(ctx context.Context, r driver.Ref) (driver.Status, error) {
-	reply, err := s.run(ctx, renewScript, s.keys(r.Name), []string{"-", r.ID, "0", "0", markArg(r.Mark)})
+	reply, short, err := s.grant(ctx, renewScript, s.keys(r.Name, ""), []string{"-", r.ID, "0", "0", markArg(r.Mark)})
 	var st driver.Status
 	if err == nil {
 		st, err = parseRenewed(reply, time.Time{}, 0)
+	}
+	if err == nil && short != nil && st.State == driver.Holding {
+		st, err = driver.Status{}, s.giveUp(ctx, r, short)
 	}
 	if err == nil && st.State == driver.Waiting {
 		s.box.stands(r.ID, floor(reply))
@@ -138,51 +156,74 @@ func (s *store) look(ctx context.Context, r driver.Ref) (driver.Status, error) {
 }
 
 func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
-	sizes := map[bool]int{false: batchHeld, true: batchWaiting}
-	if s.conn.Cluster() {
-		sizes = map[bool]int{false: 1, true: 1}
-	}
-	var parts [][]int
-	open := make(map[bool]int) // by whether they wait: 1 + the part that grows
-	for i := range rs {
-		waits := s.box.known(rs[i].ID)
-		k := open[waits] - 1
-		if k < 0 || len(parts[k]) == sizes[waits] {
-			parts = append(parts, nil)
-			k = len(parts) - 1
-			open[waits] = k + 1
-		}
-		parts[k] = append(parts[k], i)
-	}
+	parts := s.parts(rs)
 	if len(parts) == 1 {
 		s.renew(ctx, rs, parts[0], report)
 		return
 	}
+	under := batches
+	if s.cluster { // many small ones
+		under = slotBatches
+	}
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, batches)
+	places := make(chan struct{}, under)
 	for _, part := range parts {
-		slots <- struct{}{}
+		places <- struct{}{}
 		wg.Go(func() {
 			s.renew(ctx, rs, part, report)
-			<-slots
+			<-places
 		})
 	}
 	wg.Wait()
 }
 
+// parts divides claims into those that are renewed by one script: all wait, or none, as
+// far as is known; and on a cluster their keys are of one slot.
+func (s *store) parts(rs []driver.Ref) (parts [][]int) {
+	type sort struct {
+		waits bool
+		slot  int
+	}
+	open := make(map[sort]int) // 1 + the part that grows
+	for i := range rs {
+		of, size := sort{waits: s.box.known(rs[i].ID)}, batchHeld
+		if of.waits {
+			size = batchWaiting
+		}
+		if s.cluster {
+			of.slot = slotOf(rs[i].Name)
+			s.box.use(rs[i].Name, rs[i].TTL)
+		}
+		k := open[of] - 1
+		if k < 0 || len(parts[k]) == size {
+			parts = append(parts, nil)
+			k = len(parts) - 1
+			open[of] = k + 1
+		}
+		parts[k] = append(parts[k], i)
+	}
+	return parts
+}
+
 // renew renews the claims rs[i] for i in part, by one script.
 func (s *store) renew(ctx context.Context, rs []driver.Ref, part []int, report func(int, driver.Status, error)) {
-	keys := make([]string, 0, len(part)+1)
+	first := rs[part[0]].Name
+	keys := make([]string, 0, 2*len(part)+1)
 	args := make([]string, 1, 1+4*len(part))
-	args[0] = s.box.channel
+	args[0] = s.box.box(first)
 	for _, i := range part {
 		r := &rs[i]
 		keys = append(keys, s.queueKey(r.Name))
 		args = append(args, r.ID, strconv.FormatInt(queue.Micros(r.TTL), 10), strconv.FormatInt(r.Used, 10), markArg(r.Mark))
 	}
-	keys = append(keys, s.mark)
+	if s.cluster {
+		for _, key := range keys[:len(part):len(part)] {
+			keys = append(keys, key+":q")
+		}
+	}
+	keys = append(keys, s.mark(first))
 	sent := time.Now()
-	reply, err := s.run(ctx, renewScript, keys, args)
+	reply, short, err := s.grant(ctx, renewScript, keys, args)
 	for k, i := range part {
 		var st driver.Status
 		e, key := err, keys[k]
@@ -193,6 +234,12 @@ func (s *store) renew(ctx context.Context, rs []driver.Ref, part []int, report f
 				e = errReply(fmt.Sprintf("%d replies for %d claims", k, len(part)))
 			} else {
 				st, e = parseRenewed(line, sent, rs[i].TTL)
+			}
+		}
+		if e == nil && short != nil && st.State == driver.Holding {
+			st, e = driver.Status{}, short
+			if s.box.known(rs[i].ID) { // it was waiting
+				e = s.giveUp(ctx, rs[i], short)
 			}
 		}
 		if e == nil {
@@ -213,7 +260,9 @@ func (s *store) held(key string, r *driver.Ref, state driver.State) {
 }
 
 func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
-	words := append(s.keys(r.Name), r.ID, markArg(r.Mark))
+	words := s.keys(r.Name, r.ID)
+	k := len(words)
+	words = append(words, r.ID, markArg(r.Mark))
 	s.watch.ended(words[0], r.ID)
 	switch doubt := s.doubts.has(r.ID); {
 	case doubt:
@@ -223,7 +272,13 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	case r.Used != 0:
 		words = append(words, strconv.FormatInt(r.Used, 10))
 	}
-	reply, err := s.groups.run(ctx, "l", leaveScript, words)
+	var reply string
+	var err error
+	if s.cluster {
+		reply, err = s.run(ctx, leaveScript, words[:k], words[k:])
+	} else {
+		reply, err = s.groups.run(ctx, "l", leaveScript, words)
+	}
 	if err != nil {
 		return driver.Gone, err
 	}
@@ -233,16 +288,16 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 }
 
 func (s *store) Resize(ctx context.Context, r driver.Ref, units int64) (driver.Status, error) {
-	reply, err := s.run(ctx, resizeScript, s.keys(r.Name),
+	reply, short, err := s.grant(ctx, resizeScript, s.keys(r.Name, ""),
 		[]string{r.ID, markArg(r.Mark), strconv.FormatInt(units, 10), strconv.FormatInt(r.Used, 10)})
-	if err != nil {
+	if err = cmp.Or(err, short); err != nil {
 		return driver.Status{}, err
 	}
 	return parseStatus(reply, time.Time{}, 0)
 }
 
 func (s *store) Break(ctx context.Context, name string) ([]driver.Entry, error) {
-	reply, err := s.run(ctx, breakScript, s.keys(name), nil)
+	reply, err := s.run(ctx, breakScript, s.keys(name, ""), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -250,12 +305,12 @@ func (s *store) Break(ctx context.Context, name string) ([]driver.Entry, error) 
 }
 
 func (s *store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, error) {
-	sent, keys := time.Now(), s.keys(a.Name)
-	reply, err := s.run(ctx, adoptScript, keys, []string{
+	sent, keys := time.Now(), s.keys(a.Name, "")
+	reply, short, err := s.grant(ctx, adoptScript, keys, []string{
 		a.ID, a.Mark, string(a.Kind), strconv.FormatInt(a.Units, 10), strconv.FormatInt(a.Token, 10),
-		strconv.FormatInt(queue.Micros(a.TTL), 10), s.box.channel, s.box.ownerText(a.Owner),
+		strconv.FormatInt(queue.Micros(a.TTL), 10), s.box.box(a.Name), s.box.ownerText(a.Owner),
 	})
-	if err != nil {
+	if err = cmp.Or(err, short); err != nil {
 		return driver.Status{}, err
 	}
 	if limit, ok := strings.CutPrefix(reply, "l "); ok {
@@ -273,7 +328,7 @@ func (s *store) Adopt(ctx context.Context, a driver.Adoption) (driver.Status, er
 }
 
 func (s *store) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
-	reply, err := s.run(ctx, limitScript, s.keys(name),
+	reply, err := s.run(ctx, limitScript, s.keys(name, ""),
 		[]string{string(kind), strconv.FormatInt(was, 10), strconv.FormatInt(limit, 10)})
 	if err != nil || reply == "o" {
 		return err
@@ -285,7 +340,7 @@ func (s *store) SetLimit(ctx context.Context, name string, kind driver.Kind, was
 }
 
 func (s *store) Ask(ctx context.Context, name string) error {
-	_, err := s.run(ctx, askScript, s.keys(name), nil)
+	_, err := s.run(ctx, askScript, s.keys(name, ""), nil)
 	return err
 }
 

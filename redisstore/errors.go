@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/pawl-go/pawl/driver"
@@ -26,16 +27,16 @@ func (e *ServerError) Error() string {
 // Unwrap returns the client's own error.
 func (e *ServerError) Unwrap() error { return e.Err }
 
-// ClusterError says that a server is one of a cluster: others have a part of the
-// keys, and locks on it would work for some names only. It is
-// [driver.ErrUnsupported].
+// ClusterError says that a server is one of a cluster, which the client does not
+// know: others have a part of the keys, and locks on it would work for some names
+// only. It is [driver.ErrUnsupported].
 type ClusterError struct {
 	Addr string // of the server, if known
 	Err  error  // wraps the *ServerError that showed it, if one did
 }
 
 func (e *ClusterError) Error() string {
-	text := "the server is part of a cluster, which is not supported yet"
+	text := "the server is part of a cluster: open that as redis+cluster://HOST, or by a client of a cluster"
 	if e.Addr != "" {
 		text = e.Addr + strings.TrimPrefix(text, "the server")
 	}
@@ -62,7 +63,7 @@ var passing = []string{
 
 // Codes that stay until the configuration of one side is changed.
 var lasting = []string{
-	"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "NOPROTO",
+	"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "NOPROTO", "CROSSSLOT",
 }
 
 // Before the code of a command inside a script Redis before 7 writes where that
@@ -114,14 +115,35 @@ func (e *ServerError) permanent() bool {
 	return begins(e.Text, "ERR") || begins(text, "pawl:")
 }
 
-// classify says what errors mean, and marks what repeating cannot mend.
-func classify(err error) error {
+// Codes that a server replies before it does anything, and a script at its first write.
+var before = []string{"LOADING", "BUSY", "READONLY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "OOM", "Script killed"}
+
+// Codes that are the server's own reply only if they come from outside of a script.
+var outside = []string{
+	"CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT", "NOSCRIPT", "NOAUTH", "WRONGPASS", "NOPERM", "NOPROTO",
+	"ERR max number of clients",
+}
+
+// NotApplied reports whether the server has certainly done nothing of what it was asked
+// for. Else that is unknown: what a script has written before an error stays.
+func (e *ServerError) NotApplied() bool {
+	text := inScript.ReplaceAllString(e.Text, "")
+	starts := func(text string) func(string) bool { return func(code string) bool { return begins(text, code) } }
+	return slices.ContainsFunc(before, starts(text)) || slices.ContainsFunc(outside, starts(e.Text))
+}
+
+// classify says what errors mean, and marks what repeating cannot mend. The client of a
+// cluster follows MOVED and ASK: that it gives up, passes, and so does a slot that moves
+// while a script runs.
+func classify(err error, cluster bool) error {
 	s, ok := errors.AsType[*ServerError](err)
 	_, done := errors.AsType[*ClusterError](err)
 	switch {
 	case !ok || done:
 		return err
-	case s.clustered():
+	case cluster && (begins(s.Text, "MOVED") || begins(s.Text, "ASK") || strings.Contains(s.Text, "in a cluster node")):
+		return err
+	case s.clustered() && !cluster:
 		return &ClusterError{s.Addr, err}
 	case begins(inScript.ReplaceAllString(s.Text, ""), "pawl: "+driver.ErrFull.Error()):
 		return fmt.Errorf("%w: %w", driver.ErrFull, err)

@@ -6,8 +6,8 @@ import (
 )
 
 // Explain says what an error of a [Conn] means, and marks with driver.Permanent what
-// repeating cannot mend. It is for other stores on a Conn.
-func Explain(err error) error { return classify(err) }
+// repeating cannot mend. It is for other stores on a Conn that is not one of a cluster.
+func Explain(err error) error { return classify(err, false) }
 
 // Forbids reports whether the server refuses to run one of these commands, in small
 // letters, for this user, or does not know it. That the user must not touch a key is

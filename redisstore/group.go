@@ -84,7 +84,7 @@ func (gs *groups) join(ctx context.Context, op string, words []string) (*group, 
 	defer gs.mu.Unlock()
 	g := gs.open
 	more := op == "l" && len(words) > 5 // such that group.lua does not know
-	if gs.under < alone || gs.vain > 0 || more || gs.closed || gs.store.conn.Cluster() || g != nil && slices.Contains(g.keys, words[0]) {
+	if gs.under < alone || gs.vain > 0 || more || gs.closed || g != nil && slices.Contains(g.keys, words[0]) {
 		gs.vain = max(0, gs.vain-1)
 		gs.under++
 		return nil, 0
@@ -178,7 +178,7 @@ func (gs *groups) send() {
 			defer time.AfterFunc(time.Until(g.first), func() { close(g.due) }).Stop()
 		}
 		n := len(g.keys)
-		reply, err := gs.store.run(g.ctx, groupScript, append(g.keys, gs.store.mark), g.args)
+		reply, err := gs.store.run(g.ctx, groupScript, append(g.keys, gs.store.mark("")), g.args)
 		if g.err = err; err != nil {
 			return
 		}

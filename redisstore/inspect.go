@@ -171,7 +171,11 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 			reads.Go(func() {
 				for names := range pages {
 					for len(names) > 0 {
-						rs, err := s.read(ctx, names)
+						part := names
+						if s.cluster { // most are of different slots
+							part = names[:1]
+						}
+						rs, err := s.read(ctx, part)
 						if err != nil {
 							cancel(err)
 							break

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -15,23 +14,20 @@ import (
 	"github.com/pawl-go/pawl/internal/wake"
 )
 
-const (
-	firstPause = 50 * time.Millisecond // between attempts to subscribe
-	lastPause  = 2 * time.Second
-	// How long after the beginning of an attempt to subscribe an Enter still waits
-	// for it. Without a subscription it is woken by its own heartbeat only.
-	settleTime = 500 * time.Millisecond
-)
-
-// mailbox is where the scripts of all clients leave messages for this store:
-// one channel, subscribed by one goroutine from the first need until stop.
+// mailbox is where the scripts of all clients leave messages for this store: one
+// channel; or, on a cluster whose scripts may not tell it, one for each slot that is in use.
 type mailbox struct {
-	channel string
 	conn    Conn
+	cluster bool
+	shards  ShardSubscriber      // nil: there is only the one channel
+	probe   string               // a key of another slot than the channel's, on a cluster
+	hints   bool                 // a grant that is told does not count: it is looked at
 	granted func(key, id string) // called for each claim that is told of its grant
 	ctx     context.Context      // the store's
 	done    sync.WaitGroup
-	up      atomic.Bool
+	all     *subscription // of the one channel
+
+	sharded atomic.Bool // since the one channel cannot be told
 
 	records wake.Hub // by record name
 
@@ -39,16 +35,12 @@ type mailbox struct {
 	// by which its claim waits, and is forgotten then, or is known to be of an earlier one.
 	telling sync.Mutex
 
-	mu      sync.Mutex
-	begun   bool          // the goroutine was started, or must not be any more
-	settled chan struct{} // closed once the attempt under way has an outcome
-	since   time.Time     // when that attempt began
-	fault   error         // of the last attempt, if permanent
-	faults  chan struct{} // closed when fault is set
-	next    int
-	hears   map[int]func(driver.Notice)
-	claims  map[string]expected
-	sweep   int // number of claims at which to look for dead ones
+	mu     sync.Mutex
+	slots  map[int]*subscription
+	next   int
+	hears  map[int]func(driver.Notice)
+	claims map[string]expected
+	sweep  int // number of claims at which to look for dead ones
 
 	lastOwner atomic.Pointer[ownerText]
 }
@@ -60,6 +52,7 @@ type expected struct {
 	floor   int64          // no grant with this token or less is the claim's; see floor
 	news    chan struct{}  // closed on news; nil while nobody waits for any
 	expires time.Time      // by then the claim has run out, or was renewed
+	slot    int            // of its name, where messages come by slot
 }
 
 type ownerText struct {
@@ -70,32 +63,63 @@ type ownerText struct {
 // stopTimeout bounds how long stop waits.
 const stopTimeout = 2 * time.Second
 
-func newMailbox(ctx context.Context, conn Conn, channel string) *mailbox {
-	return &mailbox{
-		channel: channel, conn: conn, ctx: ctx, granted: func(string, string) {},
-		settled: make(chan struct{}), faults: make(chan struct{}),
+func newMailbox(ctx context.Context, conn Conn, cluster bool, channel string) *mailbox {
+	b := &mailbox{
+		conn: conn, cluster: cluster, ctx: ctx, granted: func(string, string) {}, all: newSubscription(channel), slots: make(map[int]*subscription),
 		hears: make(map[int]func(driver.Notice)), claims: make(map[string]expected),
 		sweep: 64,
 	}
-}
-
-// begin starts the goroutine if it was not yet.
-func (b *mailbox) begin() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.begun {
-		b.begun = true
-		b.since = time.Now()
-		b.done.Go(b.run)
+	if cluster {
+		b.shards, _ = conn.(ShardSubscriber)
+		b.probe = channel + "{" + tags()[(slotOf(channel)+1)%slots] + "}"
 	}
+	return b
 }
 
-// stop waits for the goroutine; the context has ended already. A client that does
+// begin subscribes to the one channel if that was not done yet.
+func (b *mailbox) begin() {
+	b.all.begin(&b.done, func() {
+		subscribe := func(up func()) error {
+			err := classify(b.conn.Subscribe(b.ctx, b.all.channel, up, b.message), b.cluster)
+			if b.shards != nil && driver.IsPermanent(err) {
+				b.divide()
+				return nil
+			}
+			return err
+		}
+		b.all.keep(b.ctx, b.tellable, subscribe, func() { b.subscribed(-1) })
+	})
+}
+
+// tellable reports whether scripts can tell the one channel. Some services refuse that
+// where its slot is not that of the script's keys.
+func (b *mailbox) tellable() bool {
+	if b.sharded.Load() {
+		return false
+	}
+	if b.shards == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, lastPause)
+	defer cancel()
+	reply, err := b.conn.Script(ctx, probeScript, []string{b.probe}, []string{b.all.channel})
+	if err == nil && reply != "o" {
+		b.divide()
+		return false
+	}
+	return true
+}
+
+// divide gives up the one channel.
+func (b *mailbox) divide() {
+	b.sharded.Store(true)
+	b.notify(driver.Notice{Kind: driver.Check}) // who listens is told from now on
+}
+
+// stop waits for the goroutines; the context has ended already. A client that does
 // not end a subscription with its context is not waited for, so that Close ends.
 func (b *mailbox) stop() {
-	b.mu.Lock()
-	b.begun = true
-	b.mu.Unlock()
+	b.all.end()
 	waitBriefly(&b.done)
 }
 
@@ -114,86 +138,42 @@ func waitBriefly(wg *sync.WaitGroup) {
 	}
 }
 
-func (b *mailbox) run() {
-	pause := firstPause
-	for b.ctx.Err() == nil {
-		stood := false
-		err := b.conn.Subscribe(b.ctx, b.channel, func() {
-			stood = true
-			b.subscribed()
-		}, b.message)
-		b.up.Store(false)
-		b.failed(classify(err))
-		if stood {
-			pause = firstPause
-		}
-		sleep(b.ctx, pause)
-		pause = min(2*pause, lastPause)
-		b.mu.Lock()
-		b.settled, b.since = make(chan struct{}), time.Now()
-		b.mu.Unlock()
-	}
-}
-
-// sleep waits for half to all of d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d/2 + rand.N(d/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// subscribed is called when the subscription stands. What came before is lost:
-// everything is looked at again.
-func (b *mailbox) subscribed() {
-	b.up.Store(true)
+// subscribed is called when a subscription stands: of a slot, or of all with -1. What
+// came before is lost: everything is looked at again.
+func (b *mailbox) subscribed(slot int) {
 	b.mu.Lock()
-	b.settle()
-	for id := range b.claims {
-		b.ring(id)
+	for id, e := range b.claims {
+		if slot < 0 || e.slot == slot {
+			b.ring(id)
+		}
 	}
 	b.mu.Unlock()
 	b.records.RingAll()
 	b.notify(driver.Notice{Kind: driver.Check})
 }
 
-func (b *mailbox) failed(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.settle()
-	if driver.IsPermanent(err) {
-		b.fault = err
-		close(b.faults)
-		b.faults = make(chan struct{})
+// box returns the channel by which the store is told what concerns a name.
+func (b *mailbox) box(name string) string {
+	if b.sharded.Load() {
+		return b.all.channel + ":{" + slotTag(name) + "}"
 	}
+	return b.all.channel
 }
 
-func (b *mailbox) settle() {
-	select {
-	case <-b.settled:
-	default:
-		close(b.settled)
-	}
-}
-
-// await waits until the subscription stands, if it is being made.
-func (b *mailbox) await(ctx context.Context) {
-	if b.up.Load() {
+// await waits until the store can be told what concerns a name, if that is being made
+// possible; from now on for that long.
+func (b *mailbox) await(ctx context.Context, name string, ttl time.Duration) {
+	if b.all.up.Load() {
 		return
 	}
 	b.begin()
-	b.mu.Lock()
-	settled, left := b.settled, settleTime-time.Since(b.since)
-	b.mu.Unlock()
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-settled:
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-b.ctx.Done():
+	if !b.sharded.Load() {
+		b.all.await(ctx, b.ctx)
+	}
+	if b.sharded.Load() {
+		if s := b.shard(name, ttl); !s.up.Load() {
+			s.await(ctx, b.ctx)
+		}
 	}
 }
 
@@ -224,8 +204,14 @@ func (b *mailbox) message(text string) {
 		}
 		b.mu.Unlock()
 		if ok {
-			b.granted(e.key, id)
-			b.notify(driver.Notice{Kind: driver.Granted, ID: id, Status: st})
+			if !b.hints {
+				b.granted(e.key, id)
+			}
+			n := driver.Notice{Kind: driver.Granted, ID: id, Status: st}
+			if b.hints {
+				n = driver.Notice{Kind: driver.Check, ID: id}
+			}
+			b.notify(n)
 			b.mu.Lock()
 			b.ring(id)
 			b.mu.Unlock()
@@ -260,12 +246,15 @@ func (b *mailbox) notify(n driver.Notice) {
 
 func (b *mailbox) listen(ctx context.Context, f func(driver.Notice)) error {
 	b.begin()
+	b.all.mu.Lock()
+	faults := b.all.faults
+	b.all.mu.Unlock()
 	b.mu.Lock()
-	key, faults := b.next, b.faults
+	key := b.next
 	b.next++
 	b.hears[key] = f
 	b.mu.Unlock()
-	if b.up.Load() { // and may have been before f was heard of
+	if b.all.up.Load() || b.sharded.Load() { // and may have been before f was heard of
 		f(driver.Notice{Kind: driver.Check})
 	}
 	defer func() {
@@ -275,9 +264,7 @@ func (b *mailbox) listen(ctx context.Context, f func(driver.Notice)) error {
 	}()
 	select {
 	case <-faults:
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.fault
+		return b.all.lastFault()
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-b.ctx.Done():
@@ -286,12 +273,15 @@ func (b *mailbox) listen(ctx context.Context, f func(driver.Notice)) error {
 }
 
 // expect keeps a grant for the claim until wait fetches it.
-func (b *mailbox) expect(key, id string, ttl time.Duration) {
-	now := time.Now()
+func (b *mailbox) expect(name, key, id string, ttl time.Duration) {
+	now, slot := time.Now(), 0
+	if b.sharded.Load() {
+		slot = slotOf(name)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e, ok := b.claims[id]; ok {
-		e.expires = now.Add(ttl)
+		e.expires, e.slot = now.Add(ttl), slot
 		b.claims[id] = e
 		return
 	}
@@ -300,7 +290,7 @@ func (b *mailbox) expect(key, id string, ttl time.Duration) {
 		maps.DeleteFunc(b.claims, func(_ string, e expected) bool { return e.news == nil && e.expires.Before(now) })
 		b.sweep = max(64, 2*len(b.claims))
 	}
-	b.claims[id] = expected{key: key, expires: now.Add(ttl)}
+	b.claims[id] = expected{key: key, expires: now.Add(ttl), slot: slot}
 }
 
 func (b *mailbox) known(id string) bool {

@@ -26,7 +26,7 @@ func TestMailboxStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &stubbornConn{subscribed: make(chan struct{}), gone: make(chan struct{})}
 		ctx, cancel := context.WithCancel(t.Context())
-		b := newMailbox(ctx, conn, "mailbox")
+		b := newMailbox(ctx, conn, false, "mailbox")
 		b.begin()
 		<-conn.subscribed
 		cancel()

@@ -20,16 +20,16 @@ var errNode = fmt.Errorf("%w: a cluster cannot be one of a quorum", driver.ErrUn
 
 // Vote is Enter by another script.
 func (s *store) Vote(ctx context.Context, v driver.Vote) (driver.Status, error) {
-	if s.conn.Cluster() {
+	if s.cluster {
 		return driver.Status{}, errNode
 	}
-	keys := s.keys(v.Name)
+	keys := s.keys(v.Name, "")
 	return s.enter(ctx, &v.Claim, voteScript, []string{keys[0], s.memory(), keys[1]},
 		v.Epoch, strconv.FormatInt(v.Floor, 10), strconv.FormatInt(v.Token, 10))
 }
 
 func (s *store) Withdraw(ctx context.Context, name, id string, token int64) (driver.State, error) {
-	reply, err := s.run(ctx, withdrawScript, s.keys(name), []string{id, strconv.FormatInt(token, 10)})
+	reply, err := s.run(ctx, withdrawScript, s.keys(name, ""), []string{id, strconv.FormatInt(token, 10)})
 	if err != nil {
 		return driver.Gone, err
 	}
@@ -59,10 +59,10 @@ func (s *store) memory() string { return s.prefix + ":memory" }
 // remember reads the memory of the node, and changes it as args say; see
 // lua/memory.lua.
 func (s *store) remember(ctx context.Context, args ...string) (m driver.Memory, err error) {
-	if s.conn.Cluster() {
+	if s.cluster {
 		return m, errNode
 	}
-	reply, err := s.run(ctx, memoryScript, []string{s.memory(), s.mark}, args)
+	reply, err := s.run(ctx, memoryScript, []string{s.memory(), s.mark("")}, args)
 	if err != nil {
 		return m, err
 	}

@@ -68,8 +68,8 @@ func (s *store) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Rec
 func (s *store) WaitChange(ctx context.Context, name string, version int64) (driver.Record, error) {
 	bell, done := s.box.records.Subscribe(name)
 	defer done()
-	s.box.await(ctx)
-	args := []string{s.box.channel, strconv.FormatInt(version, 10)}
+	s.box.await(ctx, name, time.Minute)
+	args := []string{s.box.box(name), strconv.FormatInt(version, 10)}
 	for {
 		r, err := s.load(ctx, name, args)
 		if err != nil || r.Version != version {

@@ -42,7 +42,7 @@ func TestClassify(t *testing.T) {
 		"OOMPH": false,
 	} {
 		cause := errors.New("client")
-		err := classify(fmt.Errorf("subscribe: %w", &ServerError{Text: text, Err: cause}))
+		err := classify(fmt.Errorf("subscribe: %w", &ServerError{Text: text, Err: cause}), false)
 		if driver.IsPermanent(err) != permanent {
 			t.Errorf("%s: permanent is %v", text, !permanent)
 		}
@@ -50,7 +50,7 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%s: became %v", text, err)
 		}
 	}
-	if driver.IsPermanent(classify(errors.New("connection refused"))) {
+	if driver.IsPermanent(classify(errors.New("connection refused"), false)) {
 		t.Error("a fault of the connection is taken for permanent")
 	}
 }
@@ -71,19 +71,73 @@ func TestClassifyCluster(t *testing.T) {
 		"WRONGPASS invalid username-password pair or user is disabled.":     false,
 		"ERR unknown command 'EVALSHA', with args beginning with: 'MOVED' ": false,
 	} {
-		err := classify(&ServerError{Text: text, Addr: "h:1"})
-		if errors.Is(err, driver.ErrUnsupported) != clustered || strings.Contains(err.Error(), "h:1 is part of a cluster, which is not supported yet") != clustered {
+		err := classify(&ServerError{Text: text, Addr: "h:1"}, false)
+		if errors.Is(err, driver.ErrUnsupported) != clustered || strings.Contains(err.Error(), "h:1 is part of a cluster: open that as redis+cluster://HOST") != clustered {
 			t.Errorf("%s: %v", text, err)
 		}
-		if again := classify(classify(&ServerError{Text: text, Addr: "h:1"})); again.Error() != err.Error() {
+		if again := classify(classify(&ServerError{Text: text, Addr: "h:1"}, false), false); again.Error() != err.Error() {
 			t.Errorf("%s: said twice: %v", text, again)
 		}
 		if clustered && !driver.IsPermanent(err) || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "h:1") {
 			t.Errorf("%s: became %v", text, err)
 		}
 	}
-	if text := (&ClusterError{}).Error(); text != "the server is part of a cluster, which is not supported yet" {
+	if text := (&ClusterError{}).Error(); !strings.HasPrefix(text, "the server is part of a cluster: open") {
 		t.Error(text)
+	}
+}
+
+// The client of a cluster follows these; what it gives up on passes.
+func TestClassifyInCluster(t *testing.T) {
+	for text, permanent := range map[string]bool{
+		"MOVED 7365 10.0.0.2:7000":                                         false,
+		"ASK 7365 10.0.0.2:7000":                                           false,
+		"TRYAGAIN Multiple keys request during rehashing of slot":          false,
+		"CLUSTERDOWN Hash slot not served":                                 false,
+		"ERR Script attempted to access a non local key in a cluster node": false,
+		"CROSSSLOT Keys in request don't hash to the same slot":            true,
+		"ERR SELECT is not allowed in cluster mode":                        true,
+		"NOPERM this user has no permissions":                              true,
+	} {
+		err := classify(&ServerError{Text: text}, true)
+		if driver.IsPermanent(err) != permanent || errors.Is(err, driver.ErrUnsupported) {
+			t.Errorf("%s: became %v", text, err)
+		}
+	}
+}
+
+// Whether a server that replies with an error may have done something all the same.
+func TestNotApplied(t *testing.T) {
+	for text, not := range map[string]bool{
+		"LOADING Redis is loading the dataset in memory":                                               true,
+		"BUSY Redis is busy running a script.":                                                         true,
+		"READONLY You can't write against a read only replica.":                                        true,
+		"ERR Error running script (call to f_1): @user_script:9: @user_script: 9: -READONLY You can't": true,
+		"READONLY You can't write against a read only replica. script: f_1, on @user_script:9.":        true,
+		"OOM command not allowed when used memory > 'maxmemory'. script: f_1":                          true,
+		"MISCONF Redis is configured to save RDB snapshots":                                            true,
+		"NOREPLICAS Not enough good replicas to write.":                                                true,
+		"MASTERDOWN Link with MASTER is down":                                                          true,
+		"CLUSTERDOWN The cluster is down":                                                              true,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                                      true,
+		"MOVED 1 h:1": true,
+		"ASK 1 h:1":   true,
+		"NOSCRIPT No matching script. Please use EVAL.":                                                     true,
+		"NOAUTH Authentication required.":                                                                   true,
+		"NOPERM User x has no permissions to run the 'evalsha' command":                                     true,
+		"ERR max number of clients reached":                                                                 true,
+		"ERR Error running script (call to f_1): @user_script:9: Script killed by user with SCRIPT KILL...": true,
+
+		"ERR Error running script (call to f_1): @user_script:9: @user_script: 9: -NOPERM no": false,
+		"ERR Script attempted to access a non local key in a cluster node":                    false,
+		"ERR user_script:3: pawl: cannot read claim x":                                        false,
+		"WRONGTYPE Operation against a key":                                                   false,
+		"UNKILLABLE Sorry the script already executed write commands":                         false,
+		"PROXYSAYS something unheard of":                                                      false,
+	} {
+		if got := (&ServerError{Text: text}).NotApplied(); got != not {
+			t.Errorf("%s: certainly not applied is %v", text, got)
+		}
 	}
 }
 
@@ -118,7 +172,7 @@ func TestRepliesThatAreNone(t *testing.T) {
 		{"WRONGTYPE Operation against a key holding the wrong kind of value"}, {"s", "x"}, {"s", ""}, {"", "x"}, {"", ""}, {"", "1 1 idididid m 1 1 - box {"}, {"", "1 1 idididid m 1 x - box {}"}, {"", "1 1 id m 1 1 - box {}"}, {"idididid", "1"},
 		{"idididid", "1 - 0 1 1 1 1 1 1 - box {}"}, {"s", "1 1 m 1 1 0 0 1 1 0 ", "idididid", "x"},
 	} {
-		if q, err := parseQueue("x", texts, 1); err == nil || !driver.IsPermanent(classify(err)) {
+		if q, err := parseQueue("x", texts, 1); err == nil || !driver.IsPermanent(classify(err, false)) {
 			t.Errorf("%q is taken for %+v, %v", texts, q, err)
 		}
 	}
@@ -137,10 +191,10 @@ func TestGlob(t *testing.T) {
 
 // What nobody asks for any more is forgotten.
 func TestBoundedMemory(t *testing.T) {
-	b := newMailbox(t.Context(), nil, "box")
+	b := newMailbox(t.Context(), nil, false, "box")
 	var d doubts
 	for range 10000 {
-		b.expect("key", driver.NewID(), -time.Second)
+		b.expect("x", "key", driver.NewID(), -time.Second)
 		d.add(driver.NewID(), -time.Second)
 	}
 	if len(b.claims) > 200 || len(d.until) > 200 {
@@ -160,10 +214,10 @@ func (deafConn) Subscribe(ctx context.Context, _ string, _ func(), _ func(string
 func TestAwaitSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		b := newMailbox(ctx, deafConn{}, "box")
+		b := newMailbox(ctx, deafConn{}, false, "box")
 		for i, want := range []time.Duration{settleTime, 0, 0} {
 			start := time.Now()
-			b.await(ctx)
+			b.await(ctx, "x", time.Minute)
 			if d := time.Since(start); d != want {
 				t.Errorf("the %d. one waits %v, want %v", i+1, d, want)
 			}

@@ -29,6 +29,7 @@ var (
 	loadScript     = compose("load")
 	swapScript     = compose("swap")
 	watchScript    = NewScript(part("watch"))
+	probeScript    = compose("probe")
 
 	voteScript     = compose("vote")
 	withdrawScript = compose("withdraw")

@@ -1,5 +1,5 @@
 // Package redisstore keeps claims and records in Redis or Valkey (6.2 and
-// later), on one server.
+// later): on one server, on the primary that Sentinels name, or on a cluster.
 //
 // It is the protocol: Lua scripts and a wake-up channel, without a client.
 // Clients come by adapters, each a module of its own, in github.com/pawl-go/pawl:
@@ -25,17 +25,18 @@
 //
 // The mark, the memory, records without a TTL, and queues whose limit SetLimit has changed stay. All
 // else vanishes: with the last claim that leaves, or a minute after it has run
-// out. Each Store value listens to one channel, pawl:mailbox:ID.
+// out. Each Store value listens to one channel, pawl:mailbox:ID. [Rights] returns what a
+// user needs for that.
 //
-// A user of the server needs these rights, and what the client needs for itself
-// (HELLO, PING, CLIENT):
+// # On a cluster
 //
-//	~pawl:* &pawl:mailbox:* +evalsha +eval +time +get +mget +set +del +hmget
-//	+hget +hgetall +hset +hdel +hlen +exists +hrandfield +zadd +zrem +zrange +zrank
-//	+zcard +pexpire +pexpireat +pttl +persist +sadd +sismember +smembers
-//	+publish +subscribe +pubsub +scan
-//
-// and, where it is one of a quorum (package quorum), +info.
+// All keys of a script are of one slot, and declared. The mark is one for each slot in use,
+// pawl:mark:{T}, where T is a number whose digits are of that slot; so there are 16,384 of them
+// at the most. Messages go by PUBLISH to the one channel, which all servers pass on. Where a
+// service does not let scripts publish to the channel of another slot, they go by SPUBLISH to
+// pawl:mailbox:ID:{T}: a store listens to those of the slots that it uses. Where it allows
+// neither, who waits learns by its heartbeat, within a third of its TTL. EnterAll is
+// [driver.ErrUnsupported]: several names are taken one after the other.
 package redisstore
 
 import (
@@ -53,20 +54,28 @@ type Options struct {
 	// Prefix of all keys and channels: letters, digits and . _ : / - only;
 	// "pawl" if empty. Clients that shall exclude each other use the same.
 	Prefix string
+
+	// Replicas is how many replicas must have what was written before a grant or a
+	// renewal counts (WAIT). With fewer within a second that is a [*ReplicasError], and
+	// the claim leaves if it was not held before. So no grant is lost when a replica
+	// that has it is promoted. 0 waits for none.
+	Replicas int
 }
 
-// Store is a [driver.Store] on one server of Redis or Valkey. Claims stay until they
-// run out when it is closed.
+// Store is a [driver.Store] on Redis or Valkey: on one server, or a cluster. Claims stay
+// until they run out when it is closed.
 type Store struct{ *checked.NodeStore }
 
 type store struct {
-	conn   Conn
-	prefix string
-	mark   string // the key of the mark of all tokens
-	box    *mailbox
-	watch  *watch
-	doubts doubts
-	groups groups
+	conn     Conn
+	cluster  bool // keys of one script are of one slot, and declared
+	prefix   string
+	replicas int
+	confirm  Confirmer // if replicas is not 0
+	box      *mailbox
+	watch    *watch
+	doubts   doubts
+	groups   groups
 
 	ctx    context.Context // ends when the store is closed
 	cancel context.CancelCauseFunc
@@ -75,7 +84,7 @@ type store struct {
 // New makes a store on conn, and owns it from now on. It does no I/O: a server
 // that does not reply shows with the first call.
 func New(conn Conn, o *Options) (*Store, error) {
-	s := &store{conn: conn, prefix: "pawl"}
+	s := &store{conn: conn, cluster: conn.Cluster(), prefix: "pawl"}
 	if o != nil && o.Prefix != "" {
 		for _, r := range o.Prefix {
 			if !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._:/-", r)) {
@@ -84,10 +93,19 @@ func New(conn Conn, o *Options) (*Store, error) {
 		}
 		s.prefix = o.Prefix
 	}
-	s.mark = s.prefix + ":mark"
 	s.groups.store = s
+	if o != nil && o.Replicas != 0 {
+		var can bool
+		if s.confirm, can = conn.(Confirmer); !can {
+			return nil, fmt.Errorf("redis: wait for replicas by this client: %w", driver.ErrUnsupported)
+		}
+		if s.replicas = o.Replicas; s.replicas < 0 {
+			return nil, fmt.Errorf("%w number of replicas %d: allowed are 0 and more", driver.ErrInvalid, o.Replicas)
+		}
+	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.box = newMailbox(s.ctx, conn, s.prefix+":mailbox:"+driver.NewID()[:16]) // 80 bits
+	s.box = newMailbox(s.ctx, conn, s.cluster, s.prefix+":mailbox:"+driver.NewID()[:16]) // 80 bits
+	s.box.hints = s.replicas > 0
 	s.watch = newWatch(s.ctx, conn, func(id string) { s.box.notify(driver.Notice{Kind: driver.Check, ID: id}) })
 	s.box.granted = func(key, id string) { s.watch.holds(key, id, "-") } // who waited is nobody's heir
 	return &Store{checked.NewNode("redis", s)}, nil
@@ -102,16 +120,19 @@ func (s *store) Close() error {
 }
 
 // Explain implements [checked.Explainer].
-func (*store) Explain(err error) error { return classify(err) }
+func (s *store) Explain(err error) error { return classify(err, s.cluster) }
 
 // run runs a script, with the keys given, unless ctx has ended or the store was
 // closed meanwhile.
 func (s *store) run(ctx context.Context, sc *Script, keys, args []string) (string, error) {
-	if err := cmp.Or(ctx.Err(), s.ctx.Err()); err != nil {
+	if err := s.over(ctx); err != nil {
 		return "", err
 	}
 	return s.conn.Script(ctx, sc, keys, args)
 }
+
+// over is why nothing is to be sent any more.
+func (s *store) over(ctx context.Context) error { return cmp.Or(ctx.Err(), s.ctx.Err()) }
 
 // queueKey returns the key of the hash of a name. The scripts derive the others
 // of the name from it.
@@ -119,8 +140,25 @@ func (s *store) queueKey(name string) string {
 	return s.prefix + ":{" + name + "}"
 }
 
+// mark returns the key of the mark of all tokens; on a cluster, of those of the names
+// of one slot.
+func (s *store) mark(name string) string {
+	if s.cluster {
+		return s.prefix + ":mark:{" + slotTag(name) + "}"
+	}
+	return s.prefix + ":mark"
+}
+
 // keys are those that a script about one name is told, with room for arguments
-// behind them.
-func (s *store) keys(name string) []string {
-	return append(make([]string, 0, 6), s.queueKey(name), s.mark)
+// behind them. A cluster wants to know all of them before: also those that are there
+// sometimes only, the zset and, for a claim that comes or goes, its bar.
+func (s *store) keys(name, claim string) []string {
+	keys := append(make([]string, 0, 8), s.queueKey(name))
+	if s.cluster {
+		keys = append(keys, keys[0]+":q")
+		if claim != "" {
+			keys = append(keys, keys[0]+":"+claim)
+		}
+	}
+	return append(keys, s.mark(name))
 }

@@ -87,7 +87,7 @@ func (w *watch) run() {
 			stood = true
 			return w.serve(ctx, run)
 		})
-		if driver.IsPermanent(classify(err)) {
+		if driver.IsPermanent(classify(err, false)) {
 			w.mu.Lock()
 			w.list = nil
 			w.mu.Unlock()

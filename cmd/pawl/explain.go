@@ -50,12 +50,16 @@ func lines(text string) string {
 func plainTLS(raw, text string) string {
 	const handshake = "tls: first record does not look like a TLS handshake"
 	scheme, rest, _ := strings.Cut(raw, ":")
-	plain := map[string]string{"rediss": "redis", "etcds": "etcd"}[scheme]
+	engine, kind, _ := strings.Cut(scheme, "+") // as in redis+cluster
+	if kind != "" {
+		kind = "+" + kind
+	}
+	plain := map[string]string{"rediss": "redis", "valkeys": "valkey", "etcds": "etcd"}[engine]
 	wants := plain != "" || strings.Contains(rest, "tls=true") || strings.Contains(rest, "sslmode=require") || strings.Contains(rest, "sslmode=verify")
-	secure := map[string]string{"redis": "rediss", "etcd": "etcds"}[scheme]
+	secure := map[string]string{"redis": "rediss", "valkey": "valkeys", "etcd": "etcds"}[engine]
 	instead := ""
 	if other := cmp.Or(plain, secure); other != "" {
-		instead = ": is it " + other + "://?"
+		instead = ": is it " + other + kind + "://?"
 	}
 	has := func(parts ...string) bool {
 		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pawl-go/pawl/integration/servers"
+	"github.com/pawl-go/pawl/internal/await"
 )
 
 type finding struct{ Level, About, Text, Do string }
@@ -61,6 +62,9 @@ func TestDoctorRedis(t *testing.T) {
 	r := b.doctor(0)
 	r.healthy(t)
 	r.want(t, "ok", "reachable", "Redis ")
+	r.want(t, "ok", "topology", "one server")
+	r.want(t, "ok", "messages", "scripts tell who is next")
+	r.want(t, "note", "rights", "user default")
 	if r.Clock == nil {
 		t.Error("the clock was not compared")
 	}
@@ -86,18 +90,90 @@ func TestDoctorRedis(t *testing.T) {
 }
 
 func TestDoctorRedisReplica(t *testing.T) {
-	primary := newRedis(t, servers.RedisOptions{AppendOnly: true})
+	primary := newRedis(t, servers.RedisOptions{AppendOnly: true, Args: append([]string{"--repl-diskless-sync-delay", "0"}, everySecond...)})
 	addr := strings.Split(primary.redis.Addr(), ":")
 	replica := servers.RunRedis(t, servers.RedisOptions{AppendOnly: true, Args: []string{"--replicaof", addr[0] + " " + addr[1]}})
 	r := newBundle(t, replica.URL()).doctor(78)
 	r.want(t, "fail", "replication", "replica")
 	r.want(t, "fail", "lock", "READONLY")
+	await.That(t, "the replica is online", func() bool {
+		info, err := primary.redis.CLI("INFO", "replication")
+		return err == nil && strings.Contains(info, "state=online")
+	})
 	primary.doctor(1).want(t, "warn", "replication", "1 replica connected")
+	newBundle(t, primary.redis.URL()+"?replicas=1").doctor(0, "--ttl", "1m").want(t, "ok", "replication", "a lock counts when 1 of them")
+	newBundle(t, primary.redis.URL()+"?replicas=2").doctor(78).want(t, "fail", "replication", "no lock is granted")
 }
 
 func TestDoctorRedisCluster(t *testing.T) {
-	b := newRedis(t, servers.RedisOptions{AppendOnly: true, Cluster: true})
-	b.doctor(78).want(t, "fail", "mode", "cluster")
+	t.Parallel()
+	c := servers.RunRedisCluster(t, 2, 0, servers.RedisOptions{AppendOnly: true, Args: everySecond})
+	r := newBundle(t, c.URL()).doctor(0)
+	r.healthy(t)
+	r.want(t, "ok", "topology", "a cluster of 2 primaries, 2 servers in all")
+	r.want(t, "ok", "messages", "scripts tell who is next")
+	newBundle(t, c.Servers[0].URL()).doctor(78).want(t, "fail", "mode", "the URL does not say")
+
+	// The line that is just enough is enough; less is told, and on one server.
+	as := enough(t, r, c.URL(), c.Servers...)
+	r = newBundle(t, as).doctor(0)
+	r.want(t, "note", "rights", "user locks")
+	r.want(t, "ok", "lock", "taken and released")
+	allow(t, "+info +config|get -publish", c.Servers...)
+	newBundle(t, as).doctor(0).want(t, "ok", "messages", "by channels of shards")
+	allow(t, "-spublish", c.Servers...)
+	newBundle(t, as).doctor(1).want(t, "warn", "messages", "by its heartbeat")
+	if _, err := c.Servers[1].CLI("CONFIG", "SET", "appendonly", "no"); err != nil {
+		t.Fatal(err)
+	}
+	newBundle(t, c.URL()).doctor(1).want(t, "warn", "persistence", c.Servers[1].Addr()+": none")
+	for _, s := range c.Servers {
+		if _, err := s.CLI("CLUSTER", "DELSLOTS", "16383"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newBundle(t, c.URL()).doctor(78).want(t, "fail", "topology", "1 slots have no server")
+}
+
+func TestDoctorRedisSentinel(t *testing.T) {
+	t.Parallel()
+	s := servers.RunRedisSentinels(t, 1, servers.RedisOptions{AppendOnly: true, Args: everySecond})
+	r := newBundle(t, s.URL()+"?replicas=1").doctor(0)
+	r.healthy(t)
+	r.want(t, "ok", "topology", "the primary of "+servers.PrimaryName+" is "+s.Servers[0].Addr())
+	r.want(t, "ok", "sentinels", "3 of 3 in the URL reply; they know of 3")
+	as := enough(t, r, s.URL()+"?replicas=1", s.Servers[0])
+	newBundle(t, as).doctor(0).want(t, "ok", "lock", "taken and released")
+	newBundle(t, s.URL()).doctor(1).want(t, "warn", "replication", "1 replica connected")
+	newBundle(t, s.URL()+"-typo").doctor(69).want(t, "fail", "reachable", "No such master")
+	s.Sentinels[2].Kill()
+	newBundle(t, s.URL()+"?replicas=1").doctor(1).want(t, "warn", "sentinels", s.Sentinels[2].Addr())
+	newBundle(t, "redis://"+s.Sentinels[0].Addr()).doctor(78).want(t, "fail", "mode", "it is a Sentinel")
+}
+
+// enough makes the user that a report names on those servers, and returns the URL as that one.
+func enough(t *testing.T, r report, url string, on ...*servers.Redis) string {
+	t.Helper()
+	for _, f := range r.Findings {
+		_, line, ok := strings.Cut(f.Text, "just enough is: ACL SETUSER locks ")
+		if f.About != "rights" || !ok {
+			continue
+		}
+		allow(t, strings.Replace(line, ">PASSWORD", ">p", 1), on...)
+		return strings.Replace(url, "://", "://locks:p@", 1)
+	}
+	t.Fatalf("no line for an ACL in %+v", r.Findings)
+	return ""
+}
+
+// allow changes the rights of the user locks.
+func allow(t *testing.T, rules string, on ...*servers.Redis) {
+	t.Helper()
+	for _, r := range on {
+		if _, err := r.CLI(append([]string{"ACL", "SETUSER", "locks"}, strings.Fields(rules)...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestDoctorRedisRights(t *testing.T) {

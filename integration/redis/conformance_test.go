@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,10 +12,8 @@ import (
 	"github.com/pawl-go/pawl/redisstore"
 )
 
-// rights are those that the documentation of redisstore asks for.
-const rights = "~pawl:* &pawl:mailbox:* +evalsha +eval +time +get +mget +set +del +hmget +hget +hgetall +hset +hdel +hlen +exists " +
-	"+hrandfield +zadd +zrem +zrange +zrank +zcard +pexpire +pexpireat +pttl +persist +sadd +sismember +smembers +publish " +
-	"+subscribe +pubsub +scan +hello +ping +client"
+// rights are those that redisstore asks for, and what the client needs for itself.
+var rights = strings.Join(redisstore.Rights(nil, false), " ") + " +hello +ping +client"
 
 // missing is what Redis has not.
 var missing = map[drivertest.Feature]string{

@@ -31,7 +31,7 @@ func runCluster(t *testing.T) *servers.Redis {
 	return r
 }
 
-func TestRedisCluster(t *testing.T) {
+func TestRedisNodeOfCluster(t *testing.T) {
 	r := runCluster(t)
 	admin := dialRedis(t, r)
 	ctx := await.Context(t)
@@ -96,7 +96,7 @@ func TestRedisCluster(t *testing.T) {
 				"list": storetest.List(ctx, s, ""), "listen": s.Listen(ctx, func(driver.Notice) {}),
 			} {
 				if !errors.Is(err, driver.ErrUnsupported) || !driver.IsPermanent(err) ||
-					!strings.Contains(err.Error(), addr+" is part of a cluster, which is not supported yet") {
+					!strings.Contains(err.Error(), addr+" is part of a cluster: open that as redis+cluster://HOST") {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
@@ -358,6 +358,32 @@ func TestRedisPassingErrors(t *testing.T) {
 				await.Value(t, "the end of the slow script", end)
 			}
 		}},
+		"LOADING": {func(t *testing.T, r *servers.Redis, c client.Client) func() {
+			admin(t, c, "EVAL", "for i = 1, 20000 do redis.call('SET', 'load' .. i, 'x') end return 1", "0")
+			admin(t, c, "SAVE")
+			if err := r.Restart(true); err != nil { // and loads for four seconds
+				t.Fatal(err)
+			}
+			return func() {}
+		}},
+		// So a script of somebody's that has written: SCRIPT KILL is told UNKILLABLE, and
+		// the others that the server is BUSY.
+		"BUSY ": {func(t *testing.T, r *servers.Redis, c client.Client) func() {
+			admin(t, c, "CONFIG", "SET", "lua-time-limit", "1")
+			slow, end := dialRedis(t, r), make(chan struct{})
+			go func() {
+				const script = `redis.call('SET', 'x', 1)
+					local e = redis.call('TIME')[1] + 4
+					while redis.call('TIME')[1] + 0 < e do end`
+				slow.Do(context.WithoutCancel(t.Context()), slow.B().Eval().Script(script).Numkeys(0).Build())
+				close(end)
+			}()
+			await.That(t, "the script cannot be killed", func() bool {
+				err := c.Do(t.Context(), c.B().ScriptKill().Build()).Error()
+				return err != nil && strings.HasPrefix(err.Error(), "UNKILLABLE")
+			})
+			return func() { await.Value(t, "the end of the script", end) }
+		}},
 		"max number of clients": {func(t *testing.T, _ *servers.Redis, c client.Client) func() {
 			admin(t, c, "CONFIG", "SET", "maxclients", "1")
 			return func() { admin(t, c, "CONFIG", "SET", "maxclients", "1000") }
@@ -365,7 +391,7 @@ func TestRedisPassingErrors(t *testing.T) {
 	} {
 		t.Run(code, func(t *testing.T) {
 			t.Parallel()
-			r := servers.RunRedis(t, servers.RedisOptions{})
+			r := servers.RunRedis(t, servers.RedisOptions{Args: []string{"--key-load-delay", "200", "--loading-process-events-interval-bytes", "1024"}})
 			c := dialRedis(t, r)
 			admin(t, c, "PING") // it is connected
 			s := openRedis(t, r)
@@ -374,10 +400,16 @@ func TestRedisPassingErrors(t *testing.T) {
 			}
 			end := row.provoke(t, r, c)
 			_, err := s.Enter(await.Context(t), storetest.Mutex("x", time.Minute))
+			for code == "LOADING" && err != nil && strings.HasSuffix(err.Error(), "EOF") { // an old connection
+				_, err = s.Enter(await.Context(t), storetest.Mutex("x", time.Minute))
+			}
 			// A connection too many is closed, and the reason may be lost.
 			closed := code == "max number of clients" && err != nil
 			if err == nil || driver.IsPermanent(err) || !closed && !strings.Contains(err.Error(), code) {
 				t.Errorf("enter: %v; want an error that passes and has the code", err)
+			}
+			if e, ok := errors.AsType[*redisstore.ServerError](err); !closed && (!ok || !e.NotApplied()) {
+				t.Errorf("enter: %v: the server has done nothing, and that is not known", err)
 			}
 			locks := pawl.New(s, nil)
 			t.Cleanup(func() { locks.Close(context.Background()) })

@@ -25,6 +25,7 @@ type RedisOptions struct {
 	AppendOnly bool     // write every command to a file before it is confirmed
 	Password   string   // of the default user
 	Cluster    bool     // it is one of a cluster
+	TLS        bool     // it has a second port, for clients with a certificate; see TLSURL
 	Args       []string // further arguments, as in "--maxmemory", "1mb"
 }
 
@@ -41,6 +42,9 @@ type Redis struct {
 	daemon
 	opts RedisOptions
 	bus  int // the second port of one of a cluster; the first one's plus 10000 may be taken
+
+	tlsPort int
+	certs   *certificates
 }
 
 // StartRedis starts a server that keeps its data in dir, and returns when it
@@ -58,6 +62,14 @@ func StartRedis(dir string, opts RedisOptions) (*Redis, error) {
 	}
 	if opts.Cluster {
 		if r.bus, err = takePort(); err != nil {
+			return nil, err
+		}
+	}
+	if opts.TLS {
+		if r.tlsPort, err = takePort(); err != nil {
+			return nil, err
+		}
+		if r.certs, err = makeCertificates(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -86,6 +98,25 @@ func (r *Redis) URL() string {
 	return "redis://" + r.Addr()
 }
 
+// TLSURL is URL for the port with TLS, and names what a client needs.
+func (r *Redis) TLSURL() string {
+	return fmt.Sprintf("rediss://%s?ca=%s&cert=%s&key=%s", local(r.tlsPort), r.certs.ca, r.certs.cert, r.certs.key)
+}
+
+// CLI sends one command by redis-cli, and returns what that prints. A reply that is an
+// error is one.
+func (r *Redis) CLI(args ...string) (string, error) {
+	cmd := exec.Command("redis-cli", append([]string{"-e", "-p", strconv.Itoa(r.port)}, args...)...)
+	if r.opts.Password != "" {
+		cmd.Env = append(os.Environ(), "REDISCLI_AUTH="+r.opts.Password)
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("redis-cli %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
 func (r *Redis) server() *exec.Cmd {
 	args := []string{
 		"--port", strconv.Itoa(r.port), "--bind", "127.0.0.1", "--dir", r.dir,
@@ -99,6 +130,10 @@ func (r *Redis) server() *exec.Cmd {
 	}
 	if r.opts.Cluster {
 		args = append(args, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(r.bus))
+	}
+	if r.opts.TLS {
+		args = append(args, "--tls-port", strconv.Itoa(r.tlsPort),
+			"--tls-ca-cert-file", r.certs.ca, "--tls-cert-file", r.certs.cert, "--tls-key-file", r.certs.key)
 	}
 	cmd := exec.Command(r.name, append(args, r.opts.Args...)...)
 	cmd.SysProcAttr = dieWithParent()

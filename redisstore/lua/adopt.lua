@@ -1,4 +1,4 @@
--- KEYS hash M; ARGV id mark kind units token ttl box owner
+-- KEYS hash, on a cluster also the zset, M; ARGV id mark kind units token ttl box owner
 
 -- include stamp
 -- include head

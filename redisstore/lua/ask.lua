@@ -1,4 +1,4 @@
--- KEYS hash M
+-- KEYS hash, on a cluster also the zset, M
 
 -- include stamp
 -- include head

@@ -1,4 +1,4 @@
--- KEYS hash M; ARGV claim, and try or nothing
+-- KEYS hash, on a cluster also the zset and the bar, M; ARGV claim, and try or nothing
 -- A claim is its id; for how many ms its keys are kept; and text: ttl, of 12
 -- digits, id kind units limit flags box owner.
 -- The reply is a status, or the token alone, if so is the claim; or f, if there

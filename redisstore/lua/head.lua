@@ -4,6 +4,21 @@ local now = t[1] * 1000000 + t[2]
 -- num is a number as text: as such, one that long would lose digits.
 local function num(v) return string.format('%.0f', v) end
 
+-- A mailbox is a channel, or, if it ends with a hash tag, one of a shard; '-' is nobody's.
+-- What a service refuses is found by heartbeats.
+local function publish(box, text)
+  redis.pcall(string.byte(box, -1) == 125 and 'SPUBLISH' or 'PUBLISH', box, text) -- 125 is }
+end
+
+-- heard reports whether anybody listens to a mailbox. M has a hash tag on a cluster, where
+-- a server knows only its own listeners: then anybody may.
+local function heard(box)
+  local shard = string.byte(box, -1) == 125
+  if not shard and string.byte(M, -1) == 125 then return box ~= '-' end
+  local r = redis.pcall('PUBSUB', shard and 'SHARDNUMSUB' or 'NUMSUB', box)
+  return not r.err and (tonumber(r[2]) or 0) > 0
+end
+
 -- marks returns the two numbers of M, from the reply to GET; see draw. What no
 -- tokens can be is as good as nothing.
 local function marks(reply)

@@ -1,8 +1,8 @@
--- KEYS hash M; ARGV id mark, then used if not 0, then linger and doubt if one is
--- not 0. doubt is 1 if a request that enters the claim may still be under way.
+-- KEYS hash, on a cluster also the zset and the bar, M; ARGV id mark, then used if not 0,
+-- then linger and doubt if one is not 0. doubt is 1 if a request that enters the claim may still be under way.
 
 local call, sub, key, claim = redis.call, string.sub, KEYS[1], ARGV[1]
-local m = call('MGET', key, KEYS[2])
+local m = call('MGET', key, KEYS[#KEYS])
 local text = m[1]
 if text and not ARGV[4] and ARGV[2] == '-' and sub(text, 31, 30 + #claim) == claim and string.byte(text, 31 + #claim) == 32
   and (not ARGV[3] or ARGV[3] == sub(text, 1, 16)) and call('PTTL', key) > 60001 then
@@ -45,15 +45,14 @@ if s and mine and not ARGV[4] then
       local next = call('ZRANGE', key .. ':q', 0, 0)[1]
       local un, born, tail, box = match(next and call('HGET', key, next) or '', '^(%d+) %- %d+ (%d+ %d+) 0 0 (%d+ %d+ %S+ (%S+) .*)$')
       if un == limit and ahead(m[2]) then
-        local heard = n == '1' or redis.pcall('PUBSUB', 'NUMSUB', box)
-        if heard == true or not heard.err and heard[2] + 0 > 0 then
+        if n == '1' or heard(box) then
           n = n - 1
           call('HDEL', key, claim) -- first: see frugal
           call('SET', M, stamp .. ' ' .. stamp)
           call('HSET', key, 's', stamp .. ' ' .. x .. ' ' .. kind .. ' ' .. limit .. ' ' .. full .. ' ' .. n .. ' 0 ' .. seq .. ' ' .. min
             .. ' ' .. d .. ' ' .. next, next, un .. ' a- 0 ' .. born .. ' ' .. stamp .. ' ' .. stamp .. ' ' .. tail)
           call('ZREM', key .. ':q', next)
-          redis.pcall('PUBLISH', box, 'g ' .. next .. ' ' .. stamp .. ' ' .. n .. ' 1')
+          publish(box, 'g ' .. next .. ' ' .. stamp .. ' ' .. n .. ' 1')
           return 'h'
         end
       end

@@ -1,4 +1,4 @@
--- KEYS hash M; ARGV kind was limit
+-- KEYS hash, on a cluster also the zset, M; ARGV kind was limit
 
 -- include stamp
 -- include head

@@ -108,7 +108,7 @@ local function done(reply)
     if text == 'g' then
       text = 'g ' .. c.id .. ' ' .. c.token .. ' ' .. n .. ' ' .. (c.alone and 1 or 0)
     end
-    redis.pcall('PUBLISH', c.box, text)
+    publish(c.box, text)
   end
   post = {}
   return reply
@@ -316,16 +316,13 @@ end
 function grant()
   if n == 0 or used >= limit then return end
   local alone, blocked, silent, unseen = n == 1, false, {}, o
-  local heard = {['-'] = false}
+  local there = {['-'] = false}
   -- To ask is not to tell: a message that did arrive although the server (a
   -- proxy) counted no receiver must not have granted anything.
   local function reachable(c)
     if c.id == id or alone then return true end
-    if heard[c.box] == nil then
-      local r = redis.pcall('PUBSUB', 'NUMSUB', c.box)
-      heard[c.box] = not r.err and (tonumber(r[2]) or 0) > 0
-    end
-    return heard[c.box]
+    if there[c.box] == nil then there[c.box] = heard(c.box) end
+    return there[c.box]
   end
   local function give(c)
     draw(c)

@@ -1,4 +1,5 @@
--- KEYS hash, for each claim, M; ARGV mailbox, then id ttl used mark for each.
+-- KEYS hash, for each claim, on a cluster also each zset, M; ARGV mailbox, then id ttl
+-- used mark for each.
 -- A ttl of 0 looks and renews nothing. The reply is a line for each: a status, or
 -- e and why this claim's name cannot be read, which concerns no other.
 
@@ -7,7 +8,7 @@
 -- include machine
 -- include frugal
 
-local box = ARGV[1]
+local box, count = ARGV[1], (#ARGV - 1) / 4
 
 -- quick renews a claim that holds where nothing can have run out: then nobody
 -- else is concerned. It returns nil if that is not so.
@@ -36,7 +37,7 @@ local function quick(key, a)
   return 'h ' .. token .. ' ' .. n .. (string.find(f, 'a', 1, true) and ' 1' or ' 0')
 end
 
-local lone = redis.call('MGET', unpack(KEYS, 1, #KEYS - 1)) -- see state
+local lone = redis.call('MGET', unpack(KEYS, 1, count)) -- see state
 
 local function one(key, a)
   local text = lone[key]
@@ -59,9 +60,9 @@ local function one(key, a)
   return done(status(c))
 end
 
-for i = 1, #KEYS - 1 do lone[KEYS[i]] = lone[i] end
+for i = 1, count do lone[KEYS[i]] = lone[i] end
 local out = {}
-for i = 1, #KEYS - 1 do
+for i = 1, count do
   local ok, reply = pcall(one, KEYS[i], 4 * i - 2)
   if not ok then
     reply = 'e ' .. string.gsub(type(reply) == 'table' and reply.err or tostring(reply), '%c', ' ')

@@ -1,4 +1,4 @@
--- KEYS hash M; ARGV id mark units used
+-- KEYS hash, on a cluster also the zset, M; ARGV id mark units used
 
 -- include stamp
 -- include head

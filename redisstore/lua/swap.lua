@@ -30,6 +30,8 @@ if keep > 0 then redis.call('PEXPIREAT', KEYS[1], math.ceil(keep / 1000) + 60000
 local boxes = redis.call('SMEMBERS', KEYS[2])
 if #boxes > 0 then
   redis.call('DEL', KEYS[2])
-  for i = 1, #boxes do redis.pcall('PUBLISH', boxes[i], ARGV[3]) end
+  for i = 1, #boxes do -- as in head, where 125 is }
+    redis.pcall(string.byte(boxes[i], -1) == 125 and 'SPUBLISH' or 'PUBLISH', boxes[i], ARGV[3])
+  end
 end
 return reply

@@ -2,12 +2,9 @@ package rueidis
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"maps"
-	"net"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,19 +12,21 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/redisstore"
 )
 
 // conn is the redisstore.Conn of a client.
 type conn struct {
-	client rueidis.Client
-	close  func()        // closes the client if it is this adapter's
-	closed chan struct{} // closed before that
-	opened *target       // nil for a caller's client
-	dialed *dialed       // its connections; nil for a caller's client
-	loads  loads
+	source  *source
+	cluster bool
+	closed  chan struct{} // closed before the client is
+	close   func()
+	opened  *target // nil for a caller's client
+	dialed  *dialed // its connections; nil for a caller's client
+	loads   loads
 
-	alone atomic.Bool // the server is known not to be one of a cluster
+	alone atomic.Bool // the server is known to be of the kind that was asked for
 
 	// Calls that succeeded in a row, and when the last one did, for proven.
 	streak  atomic.Int64
@@ -35,12 +34,16 @@ type conn struct {
 	start   time.Time
 }
 
-// newConn makes the adapter; end is called when it is closed.
-func newConn(client rueidis.Client, opened *target, conns *dialed, end func()) *conn {
-	c := &conn{client: client, opened: opened, dialed: conns, closed: make(chan struct{}), start: time.Now()}
+var (
+	_ redisstore.Confirmer       = (*conn)(nil)
+	_ redisstore.ShardSubscriber = (*conn)(nil)
+)
+
+func newConn(from *source, cluster bool, opened *target, conns *dialed) *conn {
+	c := &conn{source: from, cluster: cluster, opened: opened, dialed: conns, closed: make(chan struct{}), start: time.Now()}
 	c.close = sync.OnceFunc(func() {
 		close(c.closed)
-		end()
+		from.close()
 	})
 	return c
 }
@@ -76,51 +79,61 @@ func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
 
 func (c *conn) Script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
 	if !c.proven() {
-		if err := c.checkAlone(ctx); err != nil {
+		client, err := c.ready(ctx)
+		if err != nil {
 			return "", err
 		}
-		reply, err := guard(ctx, c.closed, func(ctx context.Context) (string, error) { return c.script(ctx, s, keys, args) })
+		reply, err := guard(ctx, c.closed, func(ctx context.Context) (string, error) { return c.script(ctx, client, s, keys, args) })
 		return reply, c.failed(err)
 	}
 	near, end := ctx, time.Now().Add(bound)
 	if own, ok := ctx.Deadline(); !ok || own.After(end) {
 		near = &bounded{ctx, end}
 	}
-	reply, err := c.script(near, s, keys, args)
+	reply, err := c.script(near, c.source.client(), s, keys, args)
 	return reply, c.failed(ending(ctx, err))
 }
 
-// checkAlone refuses a server that is one of a cluster, before anything is
-// written there. It asks by HELLO, which the client itself needs the right to,
-// until there was a reply.
-func (c *conn) checkAlone(ctx context.Context) error {
-	if c.alone.Load() {
-		return nil
+// ready returns the client. It refuses a server that is not of the kind that was asked
+// for, before anything is written there. It asks by HELLO, which the client itself needs
+// the right to, until there was a reply.
+func (c *conn) ready(ctx context.Context) (rueidis.Client, error) {
+	client, err := c.source.get(ctx, c.closed)
+	if err != nil {
+		return nil, c.failed(err)
 	}
-	mode, err := guard(ctx, c.closed, func(ctx context.Context) (string, error) {
-		hello, err := c.client.Do(ctx, c.client.B().Arbitrary("HELLO").Build()).AsMap()
-		if err != nil {
-			return "", err
-		}
-		mode, ok := hello["mode"]
-		if !ok {
-			return "", nil
-		}
-		return mode.ToString()
-	})
+	if c.cluster || c.alone.Load() {
+		return client, nil
+	}
+	mode, err := guard(ctx, c.closed, func(ctx context.Context) (string, error) { return hello(ctx, client, "mode") })
 	_, refused := rueidis.IsRedisErr(err)
 	switch {
 	case refused, rueidis.IsParseErr(err):
 		// It doesn't tell, as a proxy may not. What is asked next shows what is
 		// wrong, and a cluster's node says so where it has to.
-		return nil
+		return client, nil
 	case err != nil:
-		return c.failed(err)
+		return nil, c.failed(err)
 	case mode == "cluster":
-		return &redisstore.ClusterError{Addr: c.addr()}
+		return nil, &redisstore.ClusterError{Addr: c.addr()}
+	case mode == "sentinel":
+		return nil, driver.Permanent(fmt.Errorf("%s is a Sentinel, which keeps no data: write redis+sentinel://%s/NAME", c.addr(), c.addr()))
 	}
 	c.alone.Store(true)
-	return nil
+	return client, nil
+}
+
+// hello returns a field of the reply to HELLO, "" if that has no such field.
+func hello(ctx context.Context, client rueidis.Client, field string) (string, error) {
+	reply, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).AsMap()
+	if err != nil {
+		return "", err
+	}
+	value, ok := reply[field]
+	if !ok {
+		return "", nil
+	}
+	return value.ToString()
 }
 
 // ending says whose time was up: that of ctx, or that of the connection, which
@@ -165,35 +178,46 @@ func guard[T any](ctx context.Context, closed <-chan struct{}, f func(context.Co
 	}
 }
 
-func (c *conn) script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
-	known := func() (string, error) {
-		return c.client.Do(ctx, c.client.B().Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()).ToString()
-	}
+func (c *conn) script(ctx context.Context, client rueidis.Client, s *redisstore.Script, keys, args []string) (string, error) {
+	known := func() (string, error) { return client.Do(ctx, evalsha(client, s, keys, args)).ToString() }
 	reply, err := known()
 	if noScript(err) {
 		// After a restart all find the script missing at once: one sends it.
 		var first bool
 		if first, err = c.loads.begin(ctx, s.SHA); first {
-			reply, err = c.client.Do(ctx, c.client.B().Eval().Script(s.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()).ToString()
+			reply, err = client.Do(ctx, eval(client, s, keys, args)).ToString()
 			c.loads.end(s.SHA)
 		} else if err == nil {
-			if reply, err = known(); noScript(err) { // it was not successful, perhaps
-				reply, err = c.client.Do(ctx, c.client.B().Eval().Script(s.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()).ToString()
+			if reply, err = known(); noScript(err) { // it was not successful, perhaps, or another server's
+				reply, err = client.Do(ctx, eval(client, s, keys, args)).ToString()
 			}
 		}
 	}
+	return reply, c.seen(err)
+}
+
+func evalsha(client rueidis.CoreClient, s *redisstore.Script, keys, args []string) rueidis.Completed {
+	return client.B().Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+func eval(client rueidis.CoreClient, s *redisstore.Script, keys, args []string) rueidis.Completed {
+	return client.B().Eval().Script(s.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+// seen notes how a script has ended.
+func (c *conn) seen(err error) error {
 	if err != nil {
 		c.streak.Store(0)
 		if e, ok := rueidis.IsRedisErr(err); ok && (&redisstore.ServerError{Text: coded(e.Error())}).Readonly() {
 			c.dialed.drop()
 		}
-		return "", err
+		return err
 	}
 	c.success.Store(int64(time.Since(c.start)))
 	if c.streak.Load() < enough {
 		c.streak.Add(1)
 	}
-	return reply, nil
+	return nil
 }
 
 func noScript(err error) bool {
@@ -201,167 +225,20 @@ func noScript(err error) bool {
 	return ok && e.IsNoScript()
 }
 
-// loads are the scripts that are being sent to a server that does not know them.
-type loads struct {
-	mu    sync.Mutex
-	under map[string]chan struct{} // by SHA; closed at the end
-}
-
-// begin reports whether the caller is the one that sends the script, and calls
-// end then. If another does, it waits until that one has.
-func (l *loads) begin(ctx context.Context, sha string) (bool, error) {
-	l.mu.Lock()
-	done := l.under[sha]
-	if done == nil {
-		if l.under == nil {
-			l.under = make(map[string]chan struct{})
-		}
-		l.under[sha] = make(chan struct{})
-	}
-	l.mu.Unlock()
-	if done == nil {
-		return true, nil
-	}
-	select {
-	case <-done:
-		return false, nil
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
-}
-
-func (l *loads) end(sha string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	close(l.under[sha])
-	delete(l.under, sha)
-}
-
-// dialed are the connections of a client that this package made.
-type dialed struct {
-	mu    sync.Mutex
-	conns map[*tracked]struct{}
-	last  time.Time // that they were dropped
-}
-
-type tracked struct {
-	net.Conn
-	all *dialed
-}
-
-func (d *dialed) track(c net.Conn) net.Conn {
-	t := &tracked{c, d}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.conns == nil {
-		d.conns = make(map[*tracked]struct{})
-	}
-	d.conns[t] = struct{}{}
-	return t
-}
-
-func (t *tracked) Close() error {
-	t.all.mu.Lock()
-	delete(t.all.conns, t)
-	t.all.mu.Unlock()
-	return t.Conn.Close()
-}
-
-// drop ends all connections, once in a second: the server that they lead to is
-// not the primary any more, and the name it was found by may lead to another by
-// now. The client makes new ones by itself.
-func (d *dialed) drop() {
-	if d == nil {
-		return
-	}
-	d.mu.Lock()
-	var old []*tracked
-	if time.Since(d.last) > time.Second {
-		d.last = time.Now()
-		old = slices.Collect(maps.Keys(d.conns))
-	}
-	d.mu.Unlock()
-	for _, t := range old {
-		t.Close()
-	}
-}
-
-func (c *conn) Subscribe(ctx context.Context, channel string, up func(), message func(string)) error {
-	if err := c.checkAlone(ctx); err != nil {
-		return err
-	}
-	d, err := dedicate(ctx, c.client)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	lost := d.SetPubSubHooks(rueidis.PubSubHooks{
-		OnSubscription: func(s rueidis.PubSubSubscription) {
-			if s.Kind == "subscribe" && s.Channel == channel {
-				up()
-			}
-		},
-		OnMessage: func(m rueidis.PubSubMessage) { message(m.Message) },
-	})
-	if err := d.Do(ctx, d.B().Subscribe().Channel(channel).Build()).Error(); err != nil {
-		return fmt.Errorf("subscribe to %s: %w", channel, c.failed(err))
-	}
-	select {
-	case err := <-lost:
-		if err == nil {
-			err = errors.New("connection lost")
-		}
-		return fmt.Errorf("listen to %s: %w", channel, c.failed(err))
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (c *conn) Scan(ctx context.Context, match string, key func(string) bool) error {
-	if err := c.checkAlone(ctx); err != nil {
-		return err
-	}
-	var cursor uint64
-	for {
-		// Built by hand, SCAN is not marked as one to repeat after a fault, which
-		// would hide the fault until the context ends.
-		scan := c.client.B().Arbitrary("SCAN", strconv.FormatUint(cursor, 10), "MATCH", match, "COUNT", "1000").Build()
-		page, err := guard(ctx, c.closed, func(ctx context.Context) (rueidis.ScanEntry, error) {
-			return c.client.Do(ctx, scan).AsScanEntry()
-		})
-		if err != nil {
-			return c.failed(ending(ctx, err))
-		}
-		for _, k := range page.Elements {
-			if !key(k) {
-				return nil
-			}
-		}
-		if cursor = page.Cursor; cursor == 0 {
-			return nil
-		}
-	}
-}
-
-func (c *conn) Cluster() bool { return false }
+func (c *conn) Cluster() bool { return c.cluster }
 
 func (c *conn) Close() error {
 	c.close()
 	return nil
 }
 
-// target is what a URL names, as errors show it: without user and password.
-type target struct {
-	addr string // host and port, or a socket's path
-	db   string // "/3", or "" for the first one
-}
-
 // addr returns where the server is, "" if that is not known.
 func (c *conn) addr() string {
-	if c.opened != nil {
+	client := c.source.client()
+	if c.opened != nil && (client == nil || !c.opened.sentinel()) {
 		return c.opened.addr
 	}
-	nodes := c.client.Nodes()
+	nodes := client.Nodes()
 	if len(nodes) != 1 { // one of them it was
 		return ""
 	}
@@ -401,10 +278,18 @@ func (c *conn) failed(err error) error {
 		return fmt.Errorf("%s: %w", text, &redisstore.ServerError{Text: reply, Err: err})
 	case ok:
 		return &redisstore.ServerError{Text: reply, Addr: full, Err: err}
+	case certificates(err):
+		return driver.Permanent(fmt.Errorf("%s: %w", full, err))
 	case addr == "" || strings.Contains(err.Error(), addr): // as errors of net do
 		return err
 	}
 	return fmt.Errorf("%s: %w", full, err)
+}
+
+// certificates reports whether those of the two sides do not fit, or one shows none.
+func certificates(err error) bool {
+	_, own := errors.AsType[*tls.CertificateVerificationError](err)
+	return own || strings.Contains(err.Error(), "remote error: tls: ")
 }
 
 // coded puts back the code ERR, which the client cuts off: where the text is one
@@ -412,7 +297,7 @@ func (c *conn) failed(err error) error {
 func coded(text string) string {
 	for _, start := range []string{
 		"unknown command", "wrong number of arguments", "user_script", "Error running script", "Error compiling script",
-		"Script attempted", "The user executing the script can't", "ACL failure in script", "DB index", "SELECT is not allowed", "AUTH <password>", "max number of clients",
+		"Script attempted", "No such master", "The user executing the script can't", "ACL failure in script", "DB index", "SELECT is not allowed", "AUTH <password>", "max number of clients",
 	} {
 		if strings.HasPrefix(text, start) {
 			return "ERR " + text

@@ -16,6 +16,8 @@ import (
 	"github.com/pawl-go/pawl/redisstore/plain"
 )
 
+var errPlainCluster = fmt.Errorf("redis: plain locks on a cluster: %w", driver.ErrUnsupported)
+
 // NewPlain makes a store of plain locks on a client, as [New] makes one of queues. o may
 // be nil.
 func NewPlain(client rueidis.Client, o *plain.Options) (*plain.Store, error) {
@@ -41,6 +43,10 @@ func OpenPlain(rawURL string, o *plain.Options) (*plain.Store, error) {
 	c, err := open(rest)
 	if err != nil {
 		return nil, err
+	}
+	if c.cluster {
+		c.Close()
+		return nil, errPlainCluster
 	}
 	s, err := plain.New(c, opts)
 	if err != nil {
@@ -114,23 +120,28 @@ func NewPlainConn(client rueidis.Client) (plain.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Cluster() {
+		return nil, errPlainCluster
+	}
 	return c.(*conn), nil
 }
 
 // Pipe implements [plain.Conn].
 func (c *conn) Pipe(ctx context.Context, key string, commands ...[]string) ([]plain.Reply, error) {
-	if err := c.checkAlone(ctx); err != nil {
+	client, err := c.ready(ctx)
+	if err != nil {
 		return nil, err
 	}
 	rs, err := guard(ctx, c.closed, func(ctx context.Context) ([]plain.Reply, error) {
-		return c.replies(c.client.DoMulti(ctx, c.commands(key, commands)...))
+		return c.replies(client.DoMulti(ctx, c.commands(client, key, commands)...))
 	})
 	return rs, c.failed(err)
 }
 
 // Own implements [plain.Conn].
 func (c *conn) Own(ctx context.Context, key string, f func(plain.Pipe) error) error {
-	if err := c.checkAlone(ctx); err != nil {
+	client, err := c.ready(ctx)
+	if err != nil {
 		return err
 	}
 	// Dedicate connects, and knows no context.
@@ -139,7 +150,7 @@ func (c *conn) Own(ctx context.Context, key string, f func(plain.Pipe) error) er
 		release func()
 	}
 	d, err := guard(ctx, c.closed, func(context.Context) (*dedicated, error) {
-		d, release := c.client.Dedicate()
+		d, release := client.Dedicate()
 		if ctx.Err() != nil {
 			release()
 			return nil, ctx.Err()
@@ -151,7 +162,7 @@ func (c *conn) Own(ctx context.Context, key string, f func(plain.Pipe) error) er
 	}
 	err = f(func(ctx context.Context, commands ...[]string) ([]plain.Reply, error) {
 		rs, err := guard(ctx, c.closed, func(ctx context.Context) ([]plain.Reply, error) {
-			return c.replies(d.DoMulti(ctx, c.commands(key, commands)...))
+			return c.replies(d.DoMulti(ctx, c.commands(client, key, commands)...))
 		})
 		return rs, c.failed(err)
 	})
@@ -164,10 +175,10 @@ func (c *conn) Own(ctx context.Context, key string, f func(plain.Pipe) error) er
 }
 
 // commands builds commands by hand: so none is sent again after a fault.
-func (c *conn) commands(key string, commands [][]string) []rueidis.Completed {
+func (c *conn) commands(client rueidis.Client, key string, commands [][]string) []rueidis.Completed {
 	all := make([]rueidis.Completed, len(commands))
 	for i, words := range commands {
-		b := c.client.B().Arbitrary(words[0])
+		b := client.B().Arbitrary(words[0])
 		for _, word := range words[1:] {
 			if word == key {
 				b = b.Keys(word)

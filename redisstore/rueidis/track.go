@@ -11,10 +11,11 @@ import (
 
 // Track implements [redisstore.Tracker].
 func (c *conn) Track(ctx context.Context, changed func(keys []string), use func(context.Context, redisstore.ScriptRunner) error) error {
-	if err := c.checkAlone(ctx); err != nil {
+	client, err := c.ready(ctx)
+	if err != nil {
 		return err
 	}
-	d, err := dedicate(ctx, c.client)
+	d, err := dedicate(ctx, client)
 	if err != nil {
 		return err
 	}

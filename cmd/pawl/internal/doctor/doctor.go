@@ -88,7 +88,7 @@ func examinerOf(scheme string) examiner {
 	switch scheme {
 	case "file":
 		return examiner{"folder", (*exam).folder, nil}
-	case "redis", "rediss", "unix":
+	case "redis", "rediss", "valkey", "valkeys", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster":
 		return examiner{"Redis", (*exam).redis, redisRemedy}
 	case "postgres", "postgresql":
 		return examiner{"PostgreSQL", (*exam).postgres, pgRemedy}

@@ -2,55 +2,84 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	pawlrueidis "github.com/pawl-go/pawl/redisstore/rueidis"
 )
 
+// redisExam is an examination of servers of Redis.
+type redisExam struct {
+	*exam
+	opt      rueidis.ClientOption
+	client   rueidis.Client
+	replicas int64 // that the URL wants to confirm what counts
+}
+
 func (e *exam) redis(ctx context.Context) bool {
-	opt, err := rueidis.ParseURL(e.raw)
+	opt, err := pawlrueidis.ParseURL(e.raw)
 	if err != nil {
-		return e.unreachable(errors.New("the client does not understand the URL"), "")
+		return e.unreachable(err, "")
 	}
-	opt.DisableCache, opt.ForceSingleClient, opt.DisableRetry = true, true, true
-	opt.Dialer.Timeout, opt.ConnWriteTimeout = step, step
+	opt.DisableRetry = true
+	opt.Dialer.Timeout, opt.Sentinel.Dialer.Timeout, opt.ConnWriteTimeout = step, step, step
 	c, err := rueidis.NewClient(opt)
 	if err != nil {
 		return e.unreachable(err, redisRemedy(err))
 	}
 	defer c.Close()
-
-	info, err := redisInfo(ctx, c)
-	switch {
-	case err == nil:
-		e.redisServer(info)
-	case strings.HasPrefix(err.Error(), "NOPERM"):
-		e.ok("reachable", "Redis or Valkey")
-		e.note("settings", "this user may not see them (INFO): examine it also as one who may")
+	x := &redisExam{exam: e, opt: opt, client: c, replicas: number(e.url.Query().Get("replicas"))}
+	ok := false
+	switch c.Mode() {
+	case rueidis.ClientModeCluster:
+		ok = x.cluster(ctx)
+	case rueidis.ClientModeSentinel:
+		ok = x.watched(ctx)
 	default:
-		return e.unreachable(err, redisRemedy(err))
+		ok = x.server(ctx, c)
+		if ok {
+			x.ok("topology", "one server")
+		}
 	}
-	if e.url.Query().Has("recipe") {
-		e.note("recipe", "plain: mutexes on the keys of other libraries; no order among those who wait, and tokens that rise with the server's clock")
+	if !ok {
+		return false
 	}
-	if !e.roundTrip(ctx, func(ctx context.Context) error { return c.Do(ctx, c.B().Ping().Build()).Error() }) {
+	if x.url.Query().Has("recipe") {
+		x.note("recipe", "plain: mutexes on the keys of other libraries; no order among those who wait, and tokens that rise with the server's clock")
+	}
+	if !x.roundTrip(ctx, func(ctx context.Context) error { return c.Do(ctx, c.B().Ping().Build()).Error() }) {
 		return true
 	}
-	e.clock(ctx, func(ctx context.Context) (time.Time, error) {
+	x.clock(ctx, func(ctx context.Context) (time.Time, error) {
 		t, err := c.Do(ctx, c.B().Time().Build()).AsIntSlice()
 		if err != nil || len(t) != 2 {
 			return time.Time{}, fmt.Errorf("TIME: %w", err)
 		}
 		return time.UnixMicro(t[0]*1e6 + t[1]), nil
 	})
-	if info != nil {
-		e.redisMemory(info)
-		e.redisPersistence(ctx, c, info)
-		e.redisReplication(info)
+	x.messages(ctx)
+	x.rights(ctx)
+	return true
+}
+
+// server looks at one server that keeps locks. It returns false if that is out of reach.
+func (x *redisExam) server(ctx context.Context, c rueidis.Client) bool {
+	info, err := redisInfo(ctx, c)
+	switch {
+	case err == nil:
+		x.redisServer(info)
+		x.redisMemory(info)
+		x.redisPersistence(ctx, c, info)
+		x.replication(info)
+	case strings.HasPrefix(err.Error(), "NOPERM"):
+		x.ok("reachable", "Redis or Valkey")
+		x.note("settings", "this user may not see them (INFO): examine it also as one who may")
+	default:
+		return x.unreachable(err, redisRemedy(err))
 	}
 	return true
 }
@@ -62,13 +91,18 @@ func redisInfo(ctx context.Context, c rueidis.Client) (map[string]string, error)
 	if err != nil {
 		return nil, err
 	}
-	info := make(map[string]string)
+	return fieldsOf(text, ":"), nil
+}
+
+// fieldsOf reads lines of names and values.
+func fieldsOf(text, separator string) map[string]string {
+	fields := make(map[string]string)
 	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			info[name] = value
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), separator); ok {
+			fields[name] = value
 		}
 	}
-	return info, nil
+	return fields
 }
 
 // redisServer says which server it is. 6.2 is the first that has all that the scripts
@@ -83,11 +117,12 @@ func (e *exam) redisServer(info map[string]string) {
 	if engine == "Redis" && !atLeast(version, 6, 2) {
 		e.fail("version", "use 6.2 or later", "%s is too old", version)
 	}
-	switch mode := info["redis_mode"]; mode {
-	case "cluster":
-		e.fail("mode", "use a server that is not part of a cluster", "it is a node of a cluster: not supported")
-	case "sentinel":
-		e.fail("mode", "use the address of the primary that it watches", "it is a Sentinel, which keeps no data")
+	cluster := strings.Contains(e.url.Scheme, "cluster") || e.url.Query().Has("addr")
+	switch mode := info["redis_mode"]; {
+	case mode == "cluster" && !cluster:
+		e.fail("mode", "write redis+cluster:// for redis://", "it is a node of a cluster, which the URL does not say")
+	case mode == "sentinel":
+		e.fail("mode", "write redis+sentinel://HOST/NAME", "it is a Sentinel, which keeps no data")
 	}
 	if info["loading"] == "1" {
 		e.fail("loading", "wait, and look again", "it still loads its data, and refuses everything until then")
@@ -136,34 +171,51 @@ func (e *exam) redisPersistence(ctx context.Context, c rueidis.Client, info map[
 	}
 }
 
-func (e *exam) redisReplication(info map[string]string) {
+// replication says what a failover may lose.
+func (x *redisExam) replication(info map[string]string) {
 	if info["role"] == "slave" {
-		e.fail("replication", "use the primary: "+info["master_host"]+":"+info["master_port"], "it is a replica, and takes no locks")
+		x.fail("replication", "use the primary: "+info["master_host"]+":"+info["master_port"], "it is a replica, and takes no locks")
 		return
 	}
-	if n := info["connected_slaves"]; n != "" && n != "0" {
-		e.warn("replication", "let what the lock protects refuse older tokens (PAWL_TOKEN)",
-			"%s connected: after a failover the new primary may not know the last locks, and grant them again", count(number(n), "replica"))
-		return
+	n := int64(0) // without those that still get the data
+	for i := range number(info["connected_slaves"]) {
+		if strings.Contains(info[fmt.Sprintf("slave%d", i)], "state=online") {
+			n++
+		}
 	}
-	e.ok("replication", "no replica: no failover can lose a lock")
+	switch {
+	case n < x.replicas:
+		x.fail("replication", "start more, or lower replicas in the URL: it is best below the number there is",
+			"%s online, and the URL has replicas=%d: no lock is granted", count(n, "replica"), x.replicas)
+	case n == 0:
+		x.ok("replication", "no replica: no failover can lose a lock")
+	case x.replicas == 0:
+		x.warn("replication", "add replicas=1 to the URL, so that a lock counts only when one has it; or let what the lock protects refuse older tokens (PAWL_TOKEN)",
+			"%s connected: after a failover the new primary may not know the last locks, and grant them again", count(n, "replica"))
+	default:
+		x.ok("replication", "%s connected; a lock counts when %d of them have it", count(n, "replica"), x.replicas)
+	}
 }
 
 // redisRemedy says what to do about a server that refuses.
 func redisRemedy(err error) string {
 	switch text := err.Error(); {
 	case strings.Contains(text, "NOPERM"):
-		return "give the user the rights that 'go doc github.com/pawl-go/pawl/redisstore' lists"
+		return "give the user the rights that the line 'rights' names"
 	case strings.Contains(text, "NOAUTH"):
 		return "give user and password in PAWL_STORE: redis://USER:PASSWORD@HOST"
 	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "invalid password"):
 		return "check user and password; special characters are written %XX"
+	case strings.Contains(text, "No such master"):
+		return "check the name that follows the hosts: SENTINEL MASTERS lists those there are"
 	case strings.Contains(text, "READONLY"):
 		return "use the address of the primary"
 	case strings.Contains(text, "OOM"):
 		return "make room: raise maxmemory"
 	case strings.Contains(text, "MISCONF"):
 		return "make room on its disk: it refuses writes because it can't save"
+	case strings.Contains(text, "x509"), strings.Contains(text, "tls: "):
+		return "check ca, cert, key and server_name in the URL"
 	}
 	return ""
 }

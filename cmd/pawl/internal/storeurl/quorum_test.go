@@ -34,7 +34,7 @@ func TestBadQuorum(t *testing.T) {
 		"quorum:redis://a,redis://b,quorum:c":             `node 3 has scheme "quorum"`,
 		"quorum:redis://a,redis://b,redis://A:6379":       "nodes 1 and 3 are the same server",
 		"quorum:redis://a,redis://b,redis://b/1":          "nodes 2 and 3 are the same server",
-		"quorum:redis://a,redis://b,redis://c?x=1":        `node 3: invalid store URL: unknown parameter "x"`,
+		"quorum:redis://a,redis://b,redis://c?x=1":        `unknown parameter "x": redis URLs have`,
 		"quorum:redis://a,redis://u:geheim@b:x,redis://c": "node 2",
 	} {
 		_, err := Open(raw)

@@ -29,6 +29,8 @@ const Help = `  file:///PATH                               a folder on this mach
   rediss://...                               the same over TLS
   unix://[USER:PASSWORD@]/SOCKET[?db=N]      the same on this machine
   redis://...?recipe=plain[&prefix=TEXT]     the same, on the keys of other libraries; mutexes only
+  redis+sentinel://HOST[:PORT][,HOST...]/NAME[/DB]  the primary that Sentinels name
+  redis+cluster://HOST[:PORT][,HOST...]      a cluster of Redis or Valkey
   etcd://HOST[:PORT][,HOST...][/PREFIX]      etcd; etcds:// over TLS
   zk://HOST[:PORT][,HOST...][/ROOT]          ZooKeeper
   postgres://[USER:PASSWORD@]HOST[:PORT]/DB  PostgreSQL
@@ -47,11 +49,18 @@ type opener struct {
 }
 
 var openers = map[string]opener{
-	"file":   {form: "file:///PATH", path: true, open: openFile},
-	"mem":    {form: "mem://", open: openMem},
-	"redis":  {form: "redis://[USER:PASSWORD@]HOST[:PORT][/DB]", params: plainParams, open: openRedis},
-	"rediss": {form: "rediss://[USER:PASSWORD@]HOST[:PORT][/DB]", params: plainParams, open: openRedis},
-	"unix":   {form: "unix://[USER:PASSWORD@]/SOCKET[?db=N]", params: append([]string{"db"}, plainParams...), path: true, open: openRedis},
+	"file": {form: "file:///PATH", path: true, open: openFile},
+	"mem":  {form: "mem://", open: openMem},
+	"unix": {form: "unix://[USER:PASSWORD@]/SOCKET[?db=N]", ownParams: true, path: true, open: openRedis},
+
+	"redis":           redisOpener("redis", "HOST[:PORT][/DB]"),
+	"rediss":          redisOpener("rediss", "HOST[:PORT][/DB][?ca=FILE]"),
+	"valkey":          redisOpener("valkey", "HOST[:PORT][/DB]"),
+	"valkeys":         redisOpener("valkeys", "HOST[:PORT][/DB][?ca=FILE]"),
+	"redis+sentinel":  redisOpener("redis+sentinel", "HOST[:PORT][,HOST...]/NAME[/DB]"),
+	"rediss+sentinel": redisOpener("rediss+sentinel", "HOST[:PORT][,HOST...]/NAME[/DB][?ca=FILE]"),
+	"redis+cluster":   redisOpener("redis+cluster", "HOST[:PORT][,HOST...]"),
+	"rediss+cluster":  redisOpener("rediss+cluster", "HOST[:PORT][,HOST...][?ca=FILE]"),
 
 	"etcd":       {form: "etcd://[USER:PASSWORD@]HOST[:PORT][,HOST...][/PREFIX]", ownParams: true, hosts: true, open: openEtcd},
 	"etcds":      {form: "etcds://[USER:PASSWORD@]HOST[:PORT][,HOST...][/PREFIX][?ca=FILE]", ownParams: true, hosts: true, open: openEtcd},
@@ -60,9 +69,6 @@ var openers = map[string]opener{
 	"postgres":   {form: "postgres://[USER:PASSWORD@]HOST[:PORT]/DB[?schema=NAME]", ownParams: true, hosts: true, open: openPostgres},
 	"postgresql": {form: "postgresql://[USER:PASSWORD@]HOST[:PORT]/DB[?schema=NAME]", ownParams: true, hosts: true, open: openPostgres},
 }
-
-// plainParams are those of rueidis.OpenPlain.
-var plainParams = []string{"recipe", "prefix", "marks", "max_pause"}
 
 // Default is the URL of the folder that is used when none is given.
 func Default() (string, error) {
@@ -321,6 +327,11 @@ func openFile(_ string, u *url.URL) (driver.Store, error) {
 		}
 	}
 	return filestore.Open(dir)
+}
+
+// redisOpener opens the URLs of one scheme.
+func redisOpener(scheme, hosts string) opener {
+	return opener{form: scheme + "://[USER:PASSWORD@]" + hosts, ownParams: true, hosts: true, open: openRedis}
 }
 
 func openRedis(raw string, u *url.URL) (driver.Store, error) {

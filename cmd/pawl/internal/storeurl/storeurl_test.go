@@ -18,7 +18,7 @@ func TestOpen(t *testing.T) {
 		"zk://127.0.0.1", "zk://u:p@a:1,b/root/of/it", "zk://[::1],[::2]:2",
 		"postgres://h/db", "postgres://u:p@a:1,b:2/db?sslmode=disable&schema=s", "postgresql://a:1,b/db?user=u&password=p",
 		"postgres:///db?host=/run/postgresql", "mysql://h/db", "mysql://u:p@h:1/db?prefix=x_", "mysql:///db?socket=/run/s",
-		"redis://127.0.0.1", "redis://u:p@127.0.0.1:6380/3", "rediss://127.0.0.1", "unix:///run/redis.sock?db=2",
+		"redis://127.0.0.1", "redis://u:p@127.0.0.1:6380/3", "rediss://127.0.0.1", "redis+cluster://u:p@a:1,b", "redis+sentinel://a,[::1]:2/main/1?sentinel_password=p", "valkey://a?addr=b", "unix:///run/redis.sock?db=2",
 		"redis://u:p@127.0.0.1:6380/3?recipe=plain", "unix:///run/redis.sock?db=2&recipe=plain&prefix=a:&marks=true&max_pause=9ms",
 	} {
 		s, err := Open(raw)

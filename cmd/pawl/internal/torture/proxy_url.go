@@ -14,7 +14,7 @@ import (
 )
 
 // ports are those of URLs that name none.
-var ports = map[string]string{"redis": "6379", "etcd": "2379", "zk": "2181", "postgres": "5432", "postgresql": "5432", "mysql": "3306"}
+var ports = map[string]string{"redis": "6379", "valkey": "6379", "etcd": "2379", "zk": "2181", "postgres": "5432", "postgresql": "5432", "mysql": "3306"}
 
 // onConnections are the faults that need a proxy.
 var onConnections = []string{"cut", "slow", "dark"}
@@ -48,7 +48,13 @@ func newRoute(raw string) (*route, error) {
 		return nil, nil
 	case storeurl.Quorum:
 		return r.byNode()
-	case "rediss", "etcds":
+	case "redis", "valkey":
+		if q.Has("addr") || q.Has("master_set") || q.Has("master_name") {
+			return cannot("what the URL names tells where the servers are")
+		}
+	case "redis+sentinel", "redis+cluster", "rediss+sentinel", "rediss+cluster":
+		return cannot("what a " + u.Scheme + ":// URL names tells where the servers are")
+	case "rediss", "valkeys", "etcds":
 		return cannot(u.Scheme + ":// is TLS, which expects the server's own name")
 	case "unix":
 		r.byPath(u.Path, func(path string) string { v := *u; v.Path = path; return v.String() })

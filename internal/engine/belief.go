@@ -10,7 +10,7 @@ import (
 )
 
 // belief is until when a claim that holds is believed in. It is replaced as a
-// whole, and never changed once it can be read, so that reading it needs no mutex.
+// whole, and never changed once the claim holds, so that reading it needs no mutex.
 type belief struct {
 	until   time.Time     // by the local monotonic clock
 	slept   time.Duration // the machine's sleep that was known when the request was sent that set until
@@ -68,7 +68,9 @@ var jitter = retry.Jitter
 // believed is a copy of the claim's belief.
 func (cl *claim) believed() belief { return *cl.belief.Load() }
 
-func (cl *claim) until() time.Time { return cl.belief.Load().until }
+// until is when the claim ends by the local monotonic clock, unless the machine sleeps
+// before that.
+func (cl *claim) until(at instant) time.Time { return at.now.Add(cl.left(at)) }
 
 func (cl *claim) left(at instant) time.Duration { return cl.belief.Load().left(at) }
 

@@ -86,3 +86,17 @@ func TestReleaseLooksAtTheClockLast(t *testing.T) {
 	want(t, <-released, ErrLost)
 	f.Set(func() { f.Err = nil })
 }
+
+// The deadline that a lease tells counts off what the machine has slept.
+func TestDeadlineCountsSleep(t *testing.T) {
+	e := stalled(t, memstore.New())
+	g := acquire(t, e, mutex("x"), terms())
+	tn := g.tenants[0]
+	at := e.begin(tn.claim.line)
+	defer tn.claim.line.mu.Unlock()
+	before := tn.until(at)
+	at.slept += ttl / 2
+	if d := before.Sub(tn.until(at)); d != ttl/2 {
+		t.Errorf("after %v of sleep the deadline is %v earlier", ttl/2, d)
+	}
+}

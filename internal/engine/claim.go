@@ -173,7 +173,7 @@ func (cl *claim) entry(at instant) *driver.Entry {
 	h := cl.held()
 	return &driver.Entry{
 		ID: cl.id, State: driver.Holding, Units: h.units, Token: h.tenants.token.Load(), Owner: cl.line.owner,
-		Age: at.now.Sub(h.since), Held: at.now.Sub(h.tenants.acquired), TTL: cl.until().Sub(at.now),
+		Age: at.now.Sub(h.since), Held: at.now.Sub(h.tenants.acquired), TTL: cl.left(at),
 	}
 }
 

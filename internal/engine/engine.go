@@ -4,8 +4,8 @@
 // Who wants the same lock stands in a line, which puts one claim into the store, and
 // its successor when others wait there. Lines, claims and tenants are pure: their methods take an event, with the
 // time of it, and note effects (effects.go). The engine's part is always the same:
-// lock the line, apply the event, unlock, carry out the effects. So no code of the
-// user's, and no request, runs under a mutex.
+// lock the line, apply the event, carry out those effects whose order counts, unlock, carry
+// out the others. So no code of the user's, and no request, runs under a mutex.
 //
 // Mutexes are locked in this order: line.mu, registry.mu, renewer.mu, observers.mu;
 // Grant.mu and signals.mu after all others.

@@ -125,8 +125,7 @@ func (g *Grant) releasedErr() error {
 func (g *Grant) Deadline() time.Time {
 	var first time.Time
 	for i, t := range g.tenants {
-		t.claim.line.mu.Lock()
-		d := t.until()
+		d := t.until(g.engine.begin(t.claim.line))
 		t.claim.line.mu.Unlock()
 		if i == 0 || d.Before(first) {
 			first = d
@@ -208,13 +207,14 @@ func (g *Grant) Extend(ctx context.Context, ttl time.Duration) error {
 func (e *Engine) extend(ctx context.Context, t *tenant, ttl time.Duration) error {
 	l := t.claim.line
 	var fx effects
-	r, err := t.extending(&fx, e.begin(l), ttl)
-	until := t.claim.until()
+	at := e.begin(l)
+	r, err := t.extending(&fx, at, ttl)
+	left := t.claim.left(at)
 	e.commit(l, &fx)
 	if err != nil {
 		return fmt.Errorf("extend: %w", err)
 	}
-	whole, cancel := retry.WithTimeout(ctx, min(retry.Longest, r.TTL, max(0, time.Until(until))))
+	whole, cancel := retry.WithTimeout(ctx, min(retry.Longest, r.TTL, max(0, left)))
 	defer cancel()
 	for failures := 0; ; failures++ {
 		one, cancel := retry.WithTimeout(whole, min(retry.Timeout(failures), r.TTL/4))

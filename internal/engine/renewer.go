@@ -149,8 +149,7 @@ func (e *Engine) round(at instant) {
 	batches := make(map[time.Duration]*batch)
 	for _, cl := range e.renewer.take(at.now) {
 		var fx effects
-		cl.line.mu.Lock()
-		ref, renew := cl.tick(&fx, at)
+		ref, renew := cl.tick(&fx, e.begin(cl.line))
 		ttl, span := cl.ttl, cl.span()
 		e.commit(cl.line, &fx)
 		if !renew {

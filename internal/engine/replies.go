@@ -238,7 +238,7 @@ func (cl *claim) learned(fx *effects, at instant, a answer) {
 			return // a lease that was over for who looked does not come back
 		}
 		switch {
-		case a.err != nil:
+		case a.err != nil: // a permanent one, too, is tried again for as long as the claim is good
 			t := s.tenants
 			cl.renewalFailed(fx, at, a.err)
 			cl.term.hurried = cl.term.hurried || s.fresh

@@ -13,15 +13,16 @@ import (
 // How a claim leaves the store, by what has ended it:
 //
 //	released              Engine.release sends the first Leave, for two seconds at the
-//	                      most; if there is no reply, the next line
-//	lost, given up,       retire: Leave until there is a reply or a permanent error, or
-//	closed                until departure.ends
+//	                      most; if there is none, or an error, the next line
+//	lost, given up, not   retire: Leave until there is a reply or a permanent error, or
+//	adopted in time,      until departure.ends
+//	closed
 //	refused, or unknown   nothing
 //	to the store
 //	handed over           nothing
 //
 // If an Enter is unanswered (departure.again), it may enter the claim after that. So
-// leaveAgain repeats the Leave until departure.ends, whatever was replied; of a claim
+// leaveAgain repeats the Leave until departure.ends, or Close, whatever was replied; of a claim
 // that the store has refused or no longer knows, retire does so, and of one that was
 // handed over guard.
 

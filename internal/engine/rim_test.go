@@ -513,7 +513,7 @@ func (p *proc) extend(t *tenant, ttl time.Duration) error {
 	if err != nil {
 		return err
 	}
-	whole := p.now().Add(min(retry.Longest, r.TTL, max(0, t.claim.until().Sub(p.now()))))
+	whole := p.now().Add(min(retry.Longest, r.TTL, max(0, t.claim.left(p.instant()))))
 	for failures := 0; ; failures++ {
 		most := min(retry.Timeout(failures), r.TTL/4, max(0, whole.Sub(p.now())))
 		t.claim.sentUntil(p.now().Add(r.TTL))

@@ -122,7 +122,7 @@ func (t *tenant) checkMaxHold(fx *effects, at instant) {
 	}
 	err := t.lostErr(why)
 	t.tellLost(fx, at, err)
-	t.part(fx, err)
+	t.part(fx, at, err)
 }
 
 // heldTooLong says whether the tenant's own time has passed.
@@ -134,8 +134,8 @@ func (t *tenant) heldTooLong(at instant) error {
 }
 
 // until is the deadline of the tenant.
-func (t *tenant) until() time.Time {
-	switch d := t.claim.until(); {
+func (t *tenant) until(at instant) time.Time {
+	switch d := t.claim.until(at); {
 	case t.err != nil:
 		return t.deadline
 	case !t.maxHoldEnds.IsZero() && t.maxHoldEnds.Before(d):
@@ -147,7 +147,7 @@ func (t *tenant) until() time.Time {
 
 // part ends a tenant, whose claim others hold too, with err. It returns false if the
 // tenant is the only one.
-func (t *tenant) part(fx *effects, err error) bool {
+func (t *tenant) part(fx *effects, at instant, err error) bool {
 	if t.only() {
 		return false
 	}
@@ -160,16 +160,16 @@ func (t *tenant) part(fx *effects, err error) bool {
 		t.next.prev = t.prev
 	}
 	t.prev, t.next = nil, nil
-	t.finish(fx, err)
+	t.finish(fx, at, err)
 	return true
 }
 
 // finish ends the tenant with err.
-func (t *tenant) finish(fx *effects, err error) {
+func (t *tenant) finish(fx *effects, at instant, err error) {
 	if t.err != nil {
 		return
 	}
-	t.deadline = t.until()
+	t.deadline = t.until(at)
 	t.err = err
 	t.signals.end(&t.err)
 	fx.add(effect{kind: fxEnded, tenant: t, set: t.set, err: err})
@@ -186,7 +186,7 @@ func (t *tenant) release(fx *effects, at instant, ctx context.Context) (*departu
 	}
 	used := t.token.Load()
 	t.tellReleased(fx, at, ctx, used, nil)
-	if t.part(fx, ErrReleased) || l.pass(fx, at, t) {
+	if t.part(fx, at, ErrReleased) || l.pass(fx, at, t) {
 		return nil, nil
 	}
 	d := cl.depart(used)

@@ -145,7 +145,7 @@ func (l *line) pass(fx *effects, at instant, t *tenant) bool {
 	if cl.wanted {
 		h.turn--
 	}
-	t.finish(fx, ErrReleased)
+	t.finish(fx, at, ErrReleased)
 	next := cl.serve(c.terms, token, at)
 	if !next.maxHoldEnds.IsZero() || !t.maxHoldEnds.IsZero() {
 		fx.date(cl)
@@ -161,7 +161,7 @@ func (l *line) dismiss(fx *effects, at instant, cl *claim, err error) {
 	for t := cl.held().tenants; t != nil; {
 		next := t.next
 		t.prev, t.next = nil, nil
-		t.finish(fx, err)
+		t.finish(fx, at, err)
 		t = next
 	}
 	cl.end(fx)

@@ -31,7 +31,7 @@ func TestLateTake(t *testing.T) {
 	other := open(t, c, nil)
 	ctx := await.Context(t)
 
-	dead := storetest.Mutex("late", time.Second)
+	dead := storetest.Mutex("late", 500*time.Millisecond)
 	l.holdBack(true)
 	if _, err := s.Enter(ctx, dead); !errors.Is(err, errNoReply) {
 		t.Fatal(err)
@@ -44,6 +44,7 @@ func TestLateTake(t *testing.T) {
 	if was, err := s.Leave(ctx, storetest.Ref(dead)); err != nil || was != driver.Gone {
 		t.Fatalf("Leave: %v, %v", was, err)
 	}
+	time.Sleep(2 * dead.TTL) // for so long the store goes on deleting what it takes
 	// Another holds: it changes nothing.
 	h := storetest.Mutex("late", time.Minute)
 	token := storetest.Enter(t, other, h, driver.Holding).Token

@@ -30,7 +30,7 @@ func (s *store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 	for {
 		sent := time.Now()
 		until := sent.Add(c.TTL)
-		got, err := s.take(ctx, &c, c.TTL)
+		got, err := s.takeFor(ctx, &c, c.TTL)
 		switch {
 		case err != nil:
 			return driver.Status{}, err
@@ -173,7 +173,11 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	// First, so that a Wait that is under way takes nothing from now on. The server is
 	// asked all the same: what one has sent may have got no reply.
 	waited := s.waiters.leave(r.ID)
-	held, err := s.release(ctx, s.key(r.Name), r.ID, r.Linger)
+	key := s.key(r.Name)
+	held, err := s.release(ctx, key, r.ID, r.Linger)
+	if until, doubt := s.doubts.of(r.ID, err == nil); doubt && err == nil {
+		s.sweep(key, r.ID, until)
+	}
 	switch {
 	case err != nil:
 		return driver.Gone, err

@@ -144,7 +144,10 @@ func (s *session) pipe(ctx context.Context, commands ...[]string) ([]Reply, erro
 		rs = append(rs, s.run(words))
 	}
 	s.server.mu.Unlock()
-	return rs, after(commands)
+	if err := after(commands); err != nil {
+		return nil, err
+	}
+	return rs, ctx.Err() // as of a caller that has gone
 }
 
 func text(s string) Reply { return Reply{Text: s} }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/await"
 )
 
 // fixture is a store on a server that allows no scripts.
@@ -172,8 +173,43 @@ func TestLeftWhileItTakes(t *testing.T) {
 		return nil
 	}), nil)
 	f.wait(w, driver.Gone)
-	if k := f.key("left"); k != nil {
-		t.Errorf("the key is taken: %s", k.text)
+	await.That(t, "the key is free", func() bool { return f.key("left") == nil })
+}
+
+// A request that got no reply is carried out when the claim has left, more than once even: the key
+// does not stay taken.
+func TestTakesLate(t *testing.T) {
+	f := newFixture(t, newServer(), nil)
+	c := mutex("late", time.Hour)
+	f.conn.set(once("EXEC", func() error { return io.ErrUnexpectedEOF }), nil)
+	if _, err := f.store.Enter(t.Context(), c); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatal(err)
+	}
+	f.leave(c, driver.Gone)
+	v := value{id: c.ID, token: 1}
+	for range 2 {
+		f.put("late", v.text(), time.Hour)
+		await.That(t, "the key is free", func() bool { return f.key("late") == nil })
+	}
+	// Not one that another has.
+	other := mutex("late", time.Hour)
+	f.enter(other, driver.Holding)
+	time.Sleep(2 * firstSweep)
+	f.leave(other, driver.Holding)
+}
+
+// A caller goes while a request takes the key: the reply is waited for all the same.
+func TestCallerGoesWhileItTakes(t *testing.T) {
+	f := newFixture(t, newServer(), nil)
+	c := mutex("goes", time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	f.conn.set(once("EXEC", func() error { cancel(); return nil }), nil)
+	if st, err := f.store.Enter(ctx, c); err != nil || st.State != driver.Holding {
+		t.Errorf("Enter: %v, %v", st.State, err)
+	}
+	f.leave(c, driver.Holding)
+	if f.key("goes") != nil {
+		t.Error("the key is taken")
 	}
 }
 

@@ -51,9 +51,11 @@
 //
 // A request that takes the key may reach the server when the client has long given
 // it up, if the server did not read for that time. It takes the key only if it is free
-// then, so it lets no two hold; but it holds for nobody until its TTL has passed, unless
-// the Leave that pawl repeats comes later. Package redisstore bars such requests; a
-// key alone cannot.
+// then, so it lets no two hold; but it holds for nobody. So the store waits for the reply
+// to such a request for up to two seconds after its caller's context has ended, and if there
+// was none, goes on deleting the key, when the claim has left, until its TTL has passed.
+// What comes later still holds for a TTL. Package redisstore bars such requests; a key
+// alone cannot.
 package plain
 
 import (
@@ -119,6 +121,7 @@ type store struct {
 	most    time.Duration // between two looks
 	marks   bool
 	waiters waiters
+	doubts  doubts
 
 	scriptless atomic.Bool            // scripts are forbidden
 	native     atomic.Pointer[string] // the command that compares and deletes; empty: there is none
@@ -146,7 +149,7 @@ func New(conn Conn, o *Options) (*Store, error) {
 
 // Close implements [driver.Store].
 func (s *store) Close() error {
-	s.cancel(driver.ErrClosed)
+	s.doubts.close(func() { s.cancel(driver.ErrClosed) })
 	return s.conn.Close()
 }
 

@@ -138,13 +138,8 @@ func (w *waiters) hold(id string, until time.Time) held {
 	return granted
 }
 
-// Times of a wait.
-const (
-	firstPause = time.Millisecond
-	// takePatience bounds a request that takes the key. It is not ended with its caller's
-	// context: what it does when it is given up is not known.
-	takePatience = time.Second
-)
+// firstPause is the shortest between two looks.
+const firstPause = time.Millisecond
 
 func (s *store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 	if r.Mark != "" {
@@ -192,19 +187,13 @@ func (s *store) look(ctx context.Context, key string) (*seen, error) {
 // grab takes the key, which was free, for a claim that waits. It returns false if
 // somebody was faster.
 func (s *store) grab(ctx context.Context, c *driver.Claim) (st driver.Status, done bool, err error) {
-	take, cancel := context.WithTimeout(context.WithoutCancel(ctx), takePatience)
-	defer cancel()
-	stop := context.AfterFunc(s.ctx, cancel)
-	defer stop()
 	for {
 		_, until, waits := s.waiters.waiting(c.ID)
 		if !waits {
 			return st, true, nil
 		}
-		got, err := s.take(take, c, max(time.Until(until), time.Millisecond))
+		got, err := s.takeFor(ctx, c, max(time.Until(until), time.Millisecond))
 		switch {
-		case err != nil && s.ctx.Err() != nil:
-			return st, false, driver.ErrClosed
 		case err != nil:
 			return st, false, err
 		case got.token == 0:
@@ -214,8 +203,8 @@ func (s *store) grab(ctx context.Context, c *driver.Claim) (st driver.Status, do
 		case granted:
 			return driver.Status{State: driver.Holding, Token: got.token}, true, nil
 		case absent: // it left, or ran out: the key is nobody's
-			_, err := s.release(take, s.key(c.Name), c.ID, 0)
-			return st, true, err
+			s.sweep(s.key(c.Name), c.ID, until)
+			return st, true, nil
 		}
 	}
 }

@@ -149,7 +149,7 @@ func tries(t testing.TB, p *peer) {
 // All of them at once add to a number in a file: no addition is lost.
 func TestCount(t *testing.T) {
 	if !await.Soak() {
-		t.Skip("not solved: two runs in some twenty did not end, with nobody making progress; TestExclude runs always")
+		t.Skip("not solved: two runs in some twenty did not end, and which library waited is not known; TestExclude runs always")
 	}
 	const rounds = 3000
 	r := server(t)

@@ -129,17 +129,25 @@ func openURL(t testing.TB, url string) *redisstore.Store {
 // Each adapter passes what every store has to, on both servers, by a user with no more rights than
 // the documentation asks for.
 func TestRedisConformance(t *testing.T) {
-	eachServer(t, func(t *testing.T, r *servers.Redis) {
+	for name, valkey := range map[string]bool{"redis": false, "valkey": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conform(t, valkey)
+		})
+	}
+}
+
+func conform(t *testing.T, valkey bool) {
+	eachAdapter(t, func(t *testing.T, open opener) {
+		r := servers.RunRedis(t, servers.RedisOptions{Valkey: valkey}) // each its own: some names are the same in each run
 		admin(t, dialRedis(t, r), append([]string{"ACL", "SETUSER", "locks", "reset", "on", ">p"}, strings.Fields(rights)...)...)
 		url := "redis://locks:p@" + r.Addr()
-		eachAdapter(t, func(t *testing.T, open opener) {
-			drivertest.Run(t, drivertest.Harness{
-				ShortTTL: 500 * time.Millisecond,
-				Missing:  missing,
-				New: func(t testing.TB) drivertest.Backing {
-					return drivertest.Backing{Open: func() (driver.Store, error) { return open(t, url), nil }}
-				},
-			})
+		drivertest.Run(t, drivertest.Harness{
+			ShortTTL: 500 * time.Millisecond,
+			Missing:  missing,
+			New: func(t testing.TB) drivertest.Backing {
+				return drivertest.Backing{Open: func() (driver.Store, error) { return open(t, url), nil }}
+			},
 		})
 	})
 }

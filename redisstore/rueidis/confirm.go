@@ -7,6 +7,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/pawl-go/pawl/redisstore"
+	"github.com/pawl-go/pawl/redisstore/internal/adapter"
 )
 
 // confirmed is the reply of a script, and how many replicas have what it wrote.
@@ -23,7 +24,7 @@ func (c *conn) ScriptConfirmed(ctx context.Context, s *redisstore.Script, keys, 
 		return "", 0, err
 	}
 	got, err := guard(ctx, c.closed, func(ctx context.Context) (confirmed, error) {
-		near, cancel := context.WithTimeout(ctx, timeout+bound)
+		near, cancel := context.WithTimeout(ctx, timeout+adapter.Bound)
 		defer cancel()
 		wait := func(on rueidis.Client) (confirmed, error) {
 			d, release := on.Dedicate()
@@ -52,5 +53,5 @@ func (c *conn) ScriptConfirmed(ctx context.Context, s *redisstore.Script, keys, 
 		}
 		return got, err
 	})
-	return got.reply, got.replicas, c.failed(c.seen(ending(ctx, err)))
+	return got.reply, got.replicas, c.failed(c.seen(adapter.Ending(ctx, err)))
 }

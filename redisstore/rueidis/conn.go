@@ -8,12 +8,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/redisstore"
+	"github.com/pawl-go/pawl/redisstore/internal/adapter"
 )
 
 // conn is the redisstore.Conn of a client.
@@ -24,14 +24,10 @@ type conn struct {
 	close   func()
 	opened  *target // nil for a caller's client
 	dialed  *dialed // its connections; nil for a caller's client
-	loads   loads
+	loads   adapter.Loads
+	proof   *adapter.Proof
 
 	alone atomic.Bool // the server is known to be of the kind that was asked for
-
-	// Calls that succeeded in a row, and when the last one did, for proven.
-	streak  atomic.Int64
-	success atomic.Int64 // nanoseconds since start
-	start   time.Time
 }
 
 var (
@@ -40,7 +36,7 @@ var (
 )
 
 func newConn(from *source, cluster bool, opened *target, conns *dialed) *conn {
-	c := &conn{source: from, cluster: cluster, opened: opened, dialed: conns, closed: make(chan struct{}), start: time.Now()}
+	c := &conn{source: from, cluster: cluster, opened: opened, dialed: conns, closed: make(chan struct{}), proof: adapter.NewProof()}
 	c.close = sync.OnceFunc(func() {
 		close(c.closed)
 		from.close()
@@ -48,37 +44,8 @@ func newConn(from *source, cluster bool, opened *target, conns *dialed) *conn {
 	return c
 }
 
-// Bounds for proven. A client opens up to four connections and picks one at
-// random.
-const (
-	enough = 64
-	recent = time.Second
-)
-
-// proven tells that the client's connections stand, as far as one can know.
-func (c *conn) proven() bool {
-	return c.streak.Load() >= enough && time.Since(c.start)-time.Duration(c.success.Load()) < recent
-}
-
-// bounded is a context whose deadline is near. A call that is alone is written
-// and read by its own goroutine, which is the fastest way; the client takes it
-// only for a context with a deadline, which becomes that of the connection, and
-// then does not see that the context was cancelled. So a call that is under way
-// when a proven server stops replying may end that much late, but no other is.
-// The bound is not less because a server on a busy machine may take seconds.
-type bounded struct {
-	context.Context
-	deadline time.Time
-}
-
-const bound = 4 * time.Second
-
-var errNoReply = errors.New("the server did not reply in time")
-
-func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
-
 func (c *conn) Script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
-	if !c.proven() {
+	if !c.proof.Proven() {
 		client, err := c.ready(ctx)
 		if err != nil {
 			return "", err
@@ -86,12 +53,8 @@ func (c *conn) Script(ctx context.Context, s *redisstore.Script, keys, args []st
 		reply, err := guard(ctx, c.closed, func(ctx context.Context) (string, error) { return c.script(ctx, client, s, keys, args) })
 		return reply, c.failed(err)
 	}
-	near, end := ctx, time.Now().Add(bound)
-	if own, ok := ctx.Deadline(); !ok || own.After(end) {
-		near = &bounded{ctx, end}
-	}
-	reply, err := c.script(near, c.source.client(), s, keys, args)
-	return reply, c.failed(ending(ctx, err))
+	reply, err := c.script(adapter.Nearer(ctx), c.source.client(), s, keys, args)
+	return reply, c.failed(adapter.Ending(ctx, err))
 }
 
 // ready returns the client. It refuses a server that is not of the kind that was asked
@@ -136,63 +99,18 @@ func hello(ctx context.Context, client rueidis.Client, field string) (string, er
 	return value.ToString()
 }
 
-// ending says whose time was up: that of ctx, or that of the connection, which
-// may be due to another call that shared it and had less.
-func ending(ctx context.Context, err error) error {
-	switch own, ok := ctx.Deadline(); {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case !errors.Is(err, context.DeadlineExceeded):
-		return err
-	case ok && !time.Now().Before(own): // ctx's own timer is late
-		return context.DeadlineExceeded
-	default:
-		return errNoReply
-	}
-}
-
-// guard ends when ctx does, also where f does not: while the client connects it
-// does not heed the context, and who comes second waits for the first one's
-// attempt. f ends at the latest when the client gives up.
+// guard is adapter.Guard for a client: with a deadline, that takes another way.
 func guard[T any](ctx context.Context, closed <-chan struct{}, f func(context.Context) (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		v, err := f(context.WithoutCancel(ctx))
-		done <- result{v, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
-	case <-closed:
-		var none T
-		return none, rueidis.ErrClosing
-	}
+	return adapter.Guard(ctx, closed, rueidis.ErrClosing, func() (T, error) { return f(context.WithoutCancel(ctx)) })
 }
 
 func (c *conn) script(ctx context.Context, client rueidis.Client, s *redisstore.Script, keys, args []string) (string, error) {
-	known := func() (string, error) { return client.Do(ctx, evalsha(client, s, keys, args)).ToString() }
-	reply, err := known()
-	if noScript(err) {
-		// After a restart all find the script missing at once: one sends it.
-		var first bool
-		if first, err = c.loads.begin(ctx, s.SHA); first {
-			reply, err = client.Do(ctx, eval(client, s, keys, args)).ToString()
-			c.loads.end(s.SHA)
-		} else if err == nil {
-			if reply, err = known(); noScript(err) { // it was not successful, perhaps, or another server's
-				reply, err = client.Do(ctx, eval(client, s, keys, args)).ToString()
-			}
+	reply, err := c.loads.Run(ctx, s, func(command, _ string) (string, error) {
+		if command == "EVAL" {
+			return client.Do(ctx, eval(client, s, keys, args)).ToString()
 		}
-	}
+		return client.Do(ctx, evalsha(client, s, keys, args)).ToString()
+	}, replied)
 	return reply, c.seen(err)
 }
 
@@ -206,18 +124,11 @@ func eval(client rueidis.CoreClient, s *redisstore.Script, keys, args []string) 
 
 // seen notes how a script has ended.
 func (c *conn) seen(err error) error {
-	if err != nil {
-		c.streak.Store(0)
-		if e, ok := rueidis.IsRedisErr(err); ok && (&redisstore.ServerError{Text: coded(e.Error())}).Readonly() {
-			c.dialed.drop()
-		}
-		return err
+	c.proof.Seen(err)
+	if err != nil && (&redisstore.ServerError{Text: replied(err)}).Readonly() {
+		c.dialed.drop()
 	}
-	c.success.Store(int64(time.Since(c.start)))
-	if c.streak.Load() < enough {
-		c.streak.Add(1)
-	}
-	return nil
+	return err
 }
 
 func noScript(err error) bool {
@@ -261,11 +172,7 @@ func (c *conn) failed(err error) error {
 	if c.opened != nil {
 		full += c.opened.db
 	}
-	e, ok := rueidis.IsRedisErr(err)
-	reply := ""
-	if ok {
-		reply = coded(e.Error())
-	}
+	reply := replied(err)
 	switch {
 	case strings.HasPrefix(reply, "NOAUTH "):
 		text := "the server wants a password"
@@ -276,7 +183,7 @@ func (c *conn) failed(err error) error {
 			text += ", which goes into the URL (also that in PAWL_STORE), as in redis://:PASSWORD@HOST:PORT"
 		}
 		return fmt.Errorf("%s: %w", text, &redisstore.ServerError{Text: reply, Err: err})
-	case ok:
+	case reply != "":
 		return &redisstore.ServerError{Text: reply, Addr: full, Err: err}
 	case certificates(err):
 		return driver.Permanent(fmt.Errorf("%s: %w", full, err))
@@ -290,18 +197,4 @@ func (c *conn) failed(err error) error {
 func certificates(err error) bool {
 	_, own := errors.AsType[*tls.CertificateVerificationError](err)
 	return own || strings.Contains(err.Error(), "remote error: tls: ")
-}
-
-// coded puts back the code ERR, which the client cuts off: where the text is one
-// of Redis. Other texts without a code are a proxy's, as in "upstream failure".
-func coded(text string) string {
-	for _, start := range []string{
-		"unknown command", "wrong number of arguments", "user_script", "Error running script", "Error compiling script",
-		"Script attempted", "No such master", "The user executing the script can't", "ACL failure in script", "DB index", "SELECT is not allowed", "AUTH <password>", "max number of clients",
-	} {
-		if strings.HasPrefix(text, start) {
-			return "ERR " + text
-		}
-	}
-	return text
 }

@@ -1,7 +1,6 @@
 package rueidis
 
 import (
-	"context"
 	"maps"
 	"net"
 	"slices"
@@ -56,40 +55,4 @@ func (d *dialed) drop() {
 	for _, t := range old {
 		t.Close()
 	}
-}
-
-// loads are the scripts that are being sent to a server that does not know them.
-type loads struct {
-	mu    sync.Mutex
-	under map[string]chan struct{} // by SHA; closed at the end
-}
-
-// begin reports whether the caller is the one that sends the script, and calls
-// end then. If another does, it waits until that one has.
-func (l *loads) begin(ctx context.Context, sha string) (bool, error) {
-	l.mu.Lock()
-	done := l.under[sha]
-	if done == nil {
-		if l.under == nil {
-			l.under = make(map[string]chan struct{})
-		}
-		l.under[sha] = make(chan struct{})
-	}
-	l.mu.Unlock()
-	if done == nil {
-		return true, nil
-	}
-	select {
-	case <-done:
-		return false, nil
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
-}
-
-func (l *loads) end(sha string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	close(l.under[sha])
-	delete(l.under, sha)
 }

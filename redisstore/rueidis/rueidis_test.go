@@ -130,18 +130,3 @@ func TestOpenIsLazy(t *testing.T) {
 		t.Errorf("a prefix with a brace: %v", err)
 	}
 }
-
-// The client cuts off the code ERR, which tells what stays from what passes.
-func TestCodeIsPutBack(t *testing.T) {
-	for text, want := range map[string]string{
-		"unknown command 'EVALSHA', with args":                               "ERR unknown command 'EVALSHA', with args",
-		"The user executing the script can't run this command or subcommand": "ERR The user executing the script can't run this command or subcommand",
-		"DB index is out of range":                                           "ERR DB index is out of range",
-		"OOM command not allowed":                                            "OOM command not allowed",
-		"upstream failure":                                                   "upstream failure",
-	} {
-		if got := coded(text); got != want {
-			t.Errorf("%s: became %q", text, got)
-		}
-	}
-}

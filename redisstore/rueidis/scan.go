@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"github.com/redis/rueidis"
+
+	"github.com/pawl-go/pawl/redisstore/internal/adapter"
 )
 
 // Scan implements [redisstore.Conn].
@@ -45,7 +47,7 @@ func (c *conn) scan(ctx context.Context, client rueidis.Client, match string, ke
 			return client.Do(ctx, scan).AsScanEntry()
 		})
 		if err != nil {
-			return false, ending(ctx, err)
+			return false, adapter.Ending(ctx, err)
 		}
 		for _, k := range page.Elements {
 			if !key(k) {

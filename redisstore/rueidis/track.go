@@ -25,25 +25,17 @@ func (c *conn) Track(ctx context.Context, changed func(keys []string), use func(
 // replied returns the text of an error that the server replied, or "".
 func replied(err error) string {
 	if e, ok := rueidis.IsRedisErr(err); ok {
-		return coded(e.Error())
+		return adapter.Coded(e.Error())
 	}
 	return ""
 }
 
-// dedicate makes a connection. The client knows no context then.
+// dedicate makes a connection.
 func dedicate(ctx context.Context, client rueidis.Client) (rueidis.DedicatedClient, error) {
-	got := make(chan rueidis.DedicatedClient, 1)
-	go func() {
+	return adapter.Dedicate(ctx, func() rueidis.DedicatedClient {
 		d, _ := client.Dedicate()
-		got <- d
-	}()
-	select {
-	case d := <-got:
-		return d, nil
-	case <-ctx.Done():
-		go func() { (<-got).Close() }()
-		return nil, ctx.Err()
-	}
+		return d
+	})
 }
 
 // dedicated is the adapter.Dedicated of a connection.

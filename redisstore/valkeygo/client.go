@@ -107,20 +107,12 @@ func (s *single) Subscribe(ctx context.Context, channel string, up func(), messa
 	}
 }
 
-// dedicate makes a connection. The client knows no context then.
+// dedicate makes a connection.
 func (s *single) dedicate(ctx context.Context) (valkey.DedicatedClient, error) {
-	got := make(chan valkey.DedicatedClient, 1)
-	go func() {
+	return adapter.Dedicate(ctx, func() valkey.DedicatedClient {
 		d, _ := s.client.Dedicate()
-		got <- d
-	}()
-	select {
-	case d := <-got:
-		return d, nil
-	case <-ctx.Done():
-		go func() { (<-got).Close() }()
-		return nil, ctx.Err()
-	}
+		return d
+	})
 }
 
 func (s *single) Dedicate(ctx context.Context) (adapter.Dedicated, error) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/redisstore"
@@ -44,7 +43,7 @@ type Options struct {
 	ErrClosed error
 
 	// Prompt: a call whose context has a deadline is made by the caller's goroutine,
-	// and ends by then, whatever the server does; see proven.
+	// and ends by then, whatever the server does; see Proof.
 	Prompt bool
 }
 
@@ -52,44 +51,27 @@ type Options struct {
 type Conn struct {
 	client Client
 	opts   Options
-	loads  loads
+	loads  Loads
+	proof  *Proof
 
 	close  func()
 	closed chan struct{}
 
 	alone atomic.Bool // the server is known not to be one of a cluster
-
-	// Calls that succeeded in a row, and when the last one did, for proven.
-	streak  atomic.Int64
-	success atomic.Int64 // nanoseconds since start
-	start   time.Time
 }
 
 // New makes a Conn of a client that is the caller's: closing the Conn does not close it.
 func New(client Client, o Options) *Conn {
-	c := &Conn{client: client, opts: o, closed: make(chan struct{}), start: time.Now()}
+	c := &Conn{client: client, opts: o, closed: make(chan struct{}), proof: NewProof()}
 	c.close = sync.OnceFunc(func() { close(c.closed) })
 	return c
 }
 
-// Bounds for proven. A client opens up to four connections and picks one at
-// random.
-const (
-	enough = 64
-	recent = time.Second
-)
-
-// proven reports whether the client's connections stand, as far as one can know, and
-// a call needs no goroutine of its own.
-func (c *Conn) proven() bool {
-	return c.opts.Prompt && c.streak.Load() >= enough && time.Since(c.start)-time.Duration(c.success.Load()) < recent
-}
-
 // Script implements redisstore.Conn.
 func (c *Conn) Script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
-	if c.proven() {
-		reply, err := c.script(nearer(ctx), s, keys, args)
-		return reply, c.failed(ending(ctx, err))
+	if c.opts.Prompt && c.proof.Proven() {
+		reply, err := c.script(Nearer(ctx), s, keys, args)
+		return reply, c.failed(Ending(ctx, err))
 	}
 	if err := c.checkAlone(ctx); err != nil {
 		return "", err
@@ -99,20 +81,11 @@ func (c *Conn) Script(ctx context.Context, s *redisstore.Script, keys, args []st
 }
 
 func (c *Conn) script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
-	reply, err := c.loads.run(ctx, s, func(command, body string) (string, error) {
+	reply, err := c.loads.Run(ctx, s, func(command, body string) (string, error) {
 		return c.client.Script(ctx, command, body, keys, args)
 	}, c.client.Reply)
-	if err != nil {
-		c.streak.Store(0)
-		return "", err
-	}
-	if c.opts.Prompt {
-		c.success.Store(int64(time.Since(c.start)))
-		if c.streak.Load() < enough {
-			c.streak.Add(1)
-		}
-	}
-	return reply, nil
+	c.proof.Seen(err)
+	return reply, err
 }
 
 // checkAlone refuses a server that is one of a cluster, before anything is
@@ -168,7 +141,7 @@ func (c *Conn) Scan(ctx context.Context, match string, key func(string) bool) er
 			return p, err
 		})
 		if err != nil {
-			return c.failed(ending(ctx, err))
+			return c.failed(Ending(ctx, err))
 		}
 		for _, k := range p.keys {
 			if !key(k) {

@@ -179,10 +179,11 @@ func TestAlone(t *testing.T) {
 // The client cuts off the code ERR, which tells what stays from what passes.
 func TestCoded(t *testing.T) {
 	for text, want := range map[string]string{
-		"unknown command 'EVALSHA', with args": "ERR unknown command 'EVALSHA', with args",
-		"DB index is out of range":             "ERR DB index is out of range",
-		"OOM command not allowed":              "OOM command not allowed",
-		"upstream failure":                     "upstream failure",
+		"unknown command 'EVALSHA', with args":                               "ERR unknown command 'EVALSHA', with args",
+		"DB index is out of range":                                           "ERR DB index is out of range",
+		"The user executing the script can't run this command or subcommand": "ERR The user executing the script can't run this command or subcommand",
+		"OOM command not allowed":                                            "OOM command not allowed",
+		"upstream failure":                                                   "upstream failure",
 	} {
 		if got := Coded(text); got != want {
 			t.Errorf("%s: became %q", text, got)

@@ -38,7 +38,7 @@ func (c *Conn) failed(err error) error {
 func Coded(text string) string {
 	for _, start := range []string{
 		"unknown command", "wrong number of arguments", "user_script", "Error running script", "Error compiling script",
-		"Script attempted", "DB index", "SELECT is not allowed", "AUTH <password>", "max number of clients",
+		"Script attempted", "No such master", "The user executing the script can't", "ACL failure in script", "DB index", "SELECT is not allowed", "AUTH <password>", "max number of clients",
 	} {
 		if strings.HasPrefix(text, start) {
 			return "ERR " + text

@@ -8,14 +8,15 @@ import (
 	"github.com/pawl-go/pawl/redisstore"
 )
 
-// loads are the scripts that are being sent to a server that does not know them.
-type loads struct {
+// Loads are the scripts that are being sent to a server that does not know them.
+type Loads struct {
 	mu    sync.Mutex
 	under map[string]chan struct{} // by SHA; closed at the end
 }
 
-// run runs s by send, by EVALSHA, and by EVAL where the server does not know it.
-func (l *loads) run(ctx context.Context, s *redisstore.Script, send func(command, body string) (string, error), text func(error) string) (string, error) {
+// Run runs s by send, by EVALSHA, and by EVAL where the server does not know it. text
+// returns what the server replied, as Client.Reply does.
+func (l *Loads) Run(ctx context.Context, s *redisstore.Script, send func(command, body string) (string, error), text func(error) string) (string, error) {
 	missing := func(err error) bool { return err != nil && strings.HasPrefix(text(err), "NOSCRIPT") }
 	reply, err := send("EVALSHA", s.SHA)
 	if !missing(err) {
@@ -38,7 +39,7 @@ func (l *loads) run(ctx context.Context, s *redisstore.Script, send func(command
 
 // begin reports whether the caller is the one that sends the script, and calls
 // end then. If another does, it waits until that one has.
-func (l *loads) begin(ctx context.Context, sha string) (bool, error) {
+func (l *Loads) begin(ctx context.Context, sha string) (bool, error) {
 	l.mu.Lock()
 	done := l.under[sha]
 	if done == nil {
@@ -59,7 +60,7 @@ func (l *loads) begin(ctx context.Context, sha string) (bool, error) {
 	}
 }
 
-func (l *loads) end(sha string) {
+func (l *Loads) end(sha string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	close(l.under[sha])

@@ -61,9 +61,9 @@ func Track(ctx context.Context, d Dedicated, reply func(error) string, failed fu
 			return fmt.Errorf("track keys: %w", failed(err))
 		}
 	}
-	var loads loads
+	var loads Loads
 	return use(ctx, func(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
-		text, err := loads.run(ctx, s, func(command, body string) (string, error) {
+		text, err := loads.Run(ctx, s, func(command, body string) (string, error) {
 			return d.Script(ctx, command, body, keys, args)
 		}, reply)
 		return text, failed(err)

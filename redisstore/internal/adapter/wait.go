@@ -6,21 +6,26 @@ import (
 	"time"
 )
 
-// guard ends when ctx or the Conn does, also where f does not: clients do not heed
-// a context while they connect, or at all. f ends at the latest when the client
-// gives up.
+// guard is Guard for a Conn.
 func guard[T any](ctx context.Context, c *Conn, f func(context.Context) (T, error)) (T, error) {
+	if !c.opts.Prompt {
+		return Guard(ctx, c.closed, c.opts.ErrClosed, func() (T, error) { return f(ctx) })
+	}
+	// With a deadline the client takes another way, which is for proven connections.
+	return Guard(ctx, c.closed, c.opts.ErrClosed, func() (T, error) { return f(context.WithoutCancel(ctx)) })
+}
+
+// Guard ends when ctx does, or, with errClosed, when closed is, also where f does not:
+// clients do not heed a context while they connect, or at all; and who comes second may
+// wait for the first one's attempt. f ends at the latest when the client gives up.
+func Guard[T any](ctx context.Context, closed <-chan struct{}, errClosed error, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
-	inner := ctx
-	if c.opts.Prompt { // and with a deadline takes another way, which is for proven connections
-		inner = context.WithoutCancel(ctx)
-	}
 	done := make(chan result, 1)
 	go func() {
-		v, err := f(inner)
+		v, err := f()
 		done <- result{v, err}
 	}()
 	var none T
@@ -29,8 +34,8 @@ func guard[T any](ctx context.Context, c *Conn, f func(context.Context) (T, erro
 		return r.value, r.err
 	case <-ctx.Done():
 		return none, ctx.Err()
-	case <-c.closed:
-		return none, c.opts.ErrClosed
+	case <-closed:
+		return none, errClosed
 	}
 }
 
@@ -45,24 +50,25 @@ type bounded struct {
 	deadline time.Time
 }
 
-const bound = 4 * time.Second
+// Bound is how near its deadline is.
+const Bound = 4 * time.Second
 
 var errNoReply = errors.New("the server did not reply in time")
 
 func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
 
-// nearer returns ctx, with a deadline that is near.
-func nearer(ctx context.Context) context.Context {
-	end := time.Now().Add(bound)
+// Nearer returns ctx, with a deadline that is near.
+func Nearer(ctx context.Context) context.Context {
+	end := time.Now().Add(Bound)
 	if own, ok := ctx.Deadline(); ok && !own.After(end) {
 		return ctx
 	}
 	return &bounded{ctx, end}
 }
 
-// ending says whose time was up: that of ctx, or that of the connection, which
+// Ending says whose time was up: that of ctx, or that of the connection, which
 // may be due to another call that shared it and had less.
-func ending(ctx context.Context, err error) error {
+func Ending(ctx context.Context, err error) error {
 	switch own, ok := ctx.Deadline(); {
 	case err == nil:
 		return nil
@@ -74,5 +80,19 @@ func ending(ctx context.Context, err error) error {
 		return context.DeadlineExceeded
 	default:
 		return errNoReply
+	}
+}
+
+// Dedicate runs dial, which makes a connection and knows no context.
+func Dedicate[T interface{ Close() }](ctx context.Context, dial func() T) (T, error) {
+	got := make(chan T, 1)
+	go func() { got <- dial() }()
+	select {
+	case d := <-got:
+		return d, nil
+	case <-ctx.Done():
+		go func() { (<-got).Close() }()
+		var none T
+		return none, ctx.Err()
 	}
 }

@@ -42,6 +42,9 @@ const (
 	maxBatch = 500
 	// remeasure is how old a measurement of the machine's sleep may be.
 	remeasure = 10 * time.Millisecond
+	// sleepStep is the least sleep that counts: less may be the measurement's error, with which
+	// deadlines would waver. It is below the 2 ms of driver.Deadline.
+	sleepStep = time.Millisecond
 	// look bounds the renewer's sleep while there are claims: timers stand
 	// still while the machine sleeps, so it looks whether that happened.
 	look = time.Second
@@ -58,7 +61,9 @@ func newRenewer() *renewer {
 // now comes out too early, never too late.
 func (r *renewer) at(now time.Time) instant {
 	if at := now.Sub(r.start); at-time.Duration(r.measured.Load()) >= remeasure {
-		r.slept.Store(int64(clock.Slept()))
+		if slept := int64(clock.Slept()); slept-r.slept.Load() >= int64(sleepStep) {
+			r.slept.Store(slept)
+		}
 		r.measured.Store(int64(at))
 	}
 	return instant{now, time.Duration(r.slept.Load())}
@@ -134,7 +139,7 @@ func (e *Engine) renew(ctx context.Context) {
 		case <-timer.C:
 		}
 		at := e.instant()
-		if at.slept > slept+time.Millisecond {
+		if at.slept > slept {
 			slept = at.slept
 			e.hurryAll()
 		}

@@ -231,7 +231,7 @@ func (c *client) renew(p *proc) {
 	slept := p.instant().slept
 	for {
 		at := p.instant()
-		if at.slept > slept+time.Millisecond {
+		if at.slept > slept {
 			slept = at.slept
 			p.hurryAll()
 		}

@@ -16,11 +16,15 @@ import (
 
 const hurtTTL = 300 * time.Millisecond
 
-// sureLimits carries out no change of a limit once more when it has been replied to: that is
-// none that the judge knows of.
-type sureLimits struct{ *faultstore.Store }
+// operator has a good network for what an operator does to a name: done once more after its
+// reply, which no connection does, it would be something that the judge does not know of.
+type operator struct{ *faultstore.Store }
 
-func (s sureLimits) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
+func (s operator) Break(ctx context.Context, name string) ([]driver.Entry, error) {
+	return s.Store.Store.Break(ctx, name)
+}
+
+func (s operator) SetLimit(ctx context.Context, name string, kind driver.Kind, was, limit int64) error {
 	return s.Store.Store.SetLimit(ctx, name, kind, was, limit)
 }
 
@@ -53,7 +57,7 @@ func judgeHurt(t *testing.T, seed uint64, how string) (v *Verdict) {
 					}
 				}
 			})
-			return sureLimits{net}
+			return operator{net}
 		}
 		history := p.run(3 * time.Second)
 		close(quit)

@@ -27,7 +27,10 @@ func (e *exam) quorum(ctx context.Context) bool {
 		}) {
 			break
 		}
-		time.Sleep(100 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
 		states = s.Nodes(ctx)
 	}
 	reply, votes, lost := 0, 0, false

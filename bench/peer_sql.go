@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"net"
 	"sync"
@@ -157,9 +159,10 @@ func (l *sessionLocker) Lock(ctx context.Context, name string) (Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.ExecContext(ctx, l.lock, name); err != nil {
-		conn.Close()
-		return nil, err
+	// When ctx ends in the moment of the reply, MySQL's driver closes the connection and returns no error.
+	if _, err := conn.ExecContext(ctx, l.lock, name); err != nil || ctx.Err() != nil {
+		conn.Raw(func(any) error { return driver.ErrBadConn }) // it is not used again
+		return nil, cmp.Or(err, ctx.Err())
 	}
 	return &sessionHeld{l, conn, name}, nil
 }

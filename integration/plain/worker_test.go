@@ -25,9 +25,9 @@ import (
 	"github.com/pawl-go/pawl/redisstore/rueidis"
 )
 
-// The tests run this program again as processes that lock by one of these libraries.
+// The tests run this executable again as one of these programs.
 func TestMain(m *testing.M) {
-	if open, ok := libraries[os.Getenv("LIBRARY")]; ok {
+	if open, ok := goPrograms[os.Getenv("PROGRAM")]; ok {
 		if err := serve(open); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// locker is a library. The function that lock returns releases it.
+// locker locks by one of the libraries. The function that lock returns releases it.
 type locker interface {
 	lock(ctx context.Context, key string, try bool) (release func() error, err error)
 }
@@ -46,19 +46,15 @@ var errHeld = errors.New("held by another")
 
 const (
 	peerTTL   = time.Minute
-	peerDelay = 10 * time.Millisecond
+	peerDelay = 25 * time.Millisecond
 )
 
-var libraries = map[string]func(addr string) (locker, error){
+var goPrograms = map[string]func(addr string) (locker, error){
 	"pawl":              openPawl,
 	"pawl,transactions": openPawl,
-	"redsync": func(addr string) (locker, error) {
-		return redsyncPeer{redis.NewClient(&redis.Options{Addr: addr})}, nil
-	},
-	"redislock": func(addr string) (locker, error) {
-		return redislockPeer{redis.NewClient(&redis.Options{Addr: addr})}, nil
-	},
-	"rueidislock": openRueidislock,
+	"redsync":           func(addr string) (locker, error) { return redsyncPeer{newGoRedis(addr)}, nil },
+	"redislock":         func(addr string) (locker, error) { return redislockPeer{newGoRedis(addr)}, nil },
+	"rueidislock":       openRueidislock,
 }
 
 // serve does what it is told on its input, a line each.
@@ -175,10 +171,16 @@ func (p pawlPeer) lock(ctx context.Context, key string, try bool) (func() error,
 	return func() error { return l.Unlock(ctx) }, nil
 }
 
+// newGoRedis makes a client that waits for slow replies: what is sent again after a
+// timeout may find the key taken by the first request, which nobody deletes for a minute.
+func newGoRedis(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, DialTimeout: peerTTL, ReadTimeout: peerTTL, WriteTimeout: peerTTL, MaxRetries: -1})
+}
+
 type redsyncPeer struct{ *redis.Client }
 
 func (p redsyncPeer) lock(ctx context.Context, key string, try bool) (func() error, error) {
-	o := []redsync.Option{redsync.WithExpiry(peerTTL), redsync.WithRetryDelay(peerDelay), redsync.WithTries(100_000)}
+	o := []redsync.Option{redsync.WithExpiry(peerTTL), redsync.WithRetryDelay(peerDelay), redsync.WithTries(100_000), redsync.WithTimeoutFactor(1)}
 	if try {
 		o = append(o, redsync.WithTries(1))
 	}
@@ -219,23 +221,33 @@ func (p redislockPeer) lock(ctx context.Context, key string, try bool) (func() e
 type rueidislockPeer struct{ rueidislock.Locker }
 
 // openRueidislock makes one with a single key, which is the lock's with a prefix: of the
-// form PREFIX:0:NAME.
+// form PREFIX:0:NAME. It waits for a slow reply: TryNextAfter is 20 ms by default.
 func openRueidislock(addr string) (locker, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: client.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true},
-		KeyMajority:  1, KeyValidity: peerTTL, NoLoopTracking: true,
+		KeyMajority:  1, KeyValidity: peerTTL, NoLoopTracking: true, TryNextAfter: peerTTL,
 	})
 	return rueidislockPeer{l}, err
 }
 
+// lock tries again and again, for rueidislock's own WithContext (1.0.79) waits for nothing but a message, and there are
+// two ways in which none comes, though the key is free. A SET whose reply is later than TryNextAfter has taken the key; it
+// is deleted, and of its own changes the server does not tell a client (NOLOOP). And what
+// ends a failed try may run before that is counted as failed: then it removes the gate
+// at which WithContext goes on waiting. Both are a matter of a busy machine.
 func (p rueidislockPeer) lock(ctx context.Context, key string, try bool) (func() error, error) {
-	lock := p.WithContext
-	if try {
-		lock = p.TryWithContext
+	for {
+		_, cancel, err := p.TryWithContext(ctx, strings.TrimPrefix(key, "rueidislock:0:"))
+		switch {
+		case err == nil:
+			return func() error { cancel(); return nil }, nil
+		case !errors.Is(err, rueidislock.ErrNotLocked):
+			return nil, err
+		case try:
+			return nil, errHeld
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		}
+		time.Sleep(peerDelay)
 	}
-	_, cancel, err := lock(ctx, strings.TrimPrefix(key, "rueidislock:0:"))
-	if errors.Is(err, rueidislock.ErrNotLocked) && try {
-		return nil, errHeld
-	}
-	return func() error { cancel(); return nil }, err
 }

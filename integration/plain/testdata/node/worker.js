@@ -7,7 +7,7 @@ const Redlock = require("redlock");
 const client = new Redis(process.env.ADDR.split(":")[1], "127.0.0.1");
 const key = process.env.KEY;
 const ttl = 60000;
-const patient = new Redlock([client], { retryCount: -1, retryDelay: 10, retryJitter: 5 });
+const patient = new Redlock([client], { retryCount: -1, retryDelay: 25, retryJitter: 10 });
 const hasty = new Redlock([client], { retryCount: 0 });
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 let held;

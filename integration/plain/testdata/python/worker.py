@@ -9,7 +9,7 @@ import redis
 
 host, port = os.environ["ADDR"].split(":")
 client = redis.Redis(host=host, port=int(port))
-lock = client.lock(os.environ["KEY"], timeout=60, sleep=0.01)
+lock = client.lock(os.environ["KEY"], timeout=60, sleep=0.025)
 
 
 def ready():

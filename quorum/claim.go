@@ -12,12 +12,13 @@ import (
 type claim struct {
 	driver.Claim // TTL is that which was asked for last, and guarded by mu
 
-	turn chan struct{} // held by who enters it, or gathers votes for it
+	first int           // the node that is the first in the name's order
+	turn  chan struct{} // held by who enters it, or gathers votes for it
 
 	mu      sync.Mutex
-	primary int       // the node in whose queue it stands
+	primary int       // the node in whose queue it stands; -1: none
 	token   int64     // of the grant; 0: it does not hold
-	wanted  bool      // votes of all nodes are wanted, not only the primary's
+	wanted  bool      // votes of all nodes are wanted; else see wants
 	left    bool      // it is to be nowhere
 	gone    bool      // its owner was told that it is Gone; until it enters it again
 	seats   []seat    // by node
@@ -33,6 +34,7 @@ type seat struct {
 	token   int64         // while Holding
 	until   time.Time     // while Holding: when it ends there unless renewed
 	void    int64         // what holds with this token, or less, is being withdrawn
+	unsure  bool          // it may be there, in a way that does not count
 	said    driver.Status // by the last reply
 	err     error         // of the last request
 	asked   time.Time     // when the request was sent whose reply was the last one taken over
@@ -44,6 +46,21 @@ func newClaim(c driver.Claim, nodes int) *claim {
 	return &claim{Claim: c, turn: make(chan struct{}, 1), seats: make([]seat, nodes), moved: make(chan struct{})}
 }
 
+// rank is the place of a node in the name's order.
+func (cl *claim) rank(i int) int { return (i - cl.first + len(cl.seats)) % len(cl.seats) }
+
+// wants reports whether what the node grants is kept: what waits keeps what the nodes before its primary
+// have granted; see gather. cl.mu is held.
+func (cl *claim) wants(i int) bool {
+	return cl.wanted || cl.primary >= 0 && cl.rank(i) <= cl.rank(cl.primary)
+}
+
+// renews reports whether the node is asked to renew the claim. cl.mu is held.
+func (cl *claim) renews(i int) bool {
+	seat := &cl.seats[i]
+	return cl.token != 0 || i == cl.primary || cl.wants(i) && (cl.wanted || seat.there())
+}
+
 func (cl *claim) ref() driver.Ref { return driver.Ref{Name: cl.Name, ID: cl.ID} }
 
 // counts reports whether the node's vote counts at that time.
@@ -52,6 +69,18 @@ func (cl *claim) ref() driver.Ref { return driver.Ref{Name: cl.Name, ID: cl.ID} 
 // counted from before the request was sent. A node that has lost its memory since does not
 // vote before that time has passed, for it stays out for as long as any TTL is.
 func (st *seat) counts(now time.Time) bool { return st.state == driver.Holding && st.until.After(now) }
+
+// there reports whether the claim is at the node, or may be.
+func (st *seat) there() bool { return st.state != driver.Gone || st.unsure }
+
+// counted are the nodes whose vote counts. cl.mu is held.
+func (cl *claim) counted(now time.Time) []bool {
+	nodes := make([]bool, len(cl.seats))
+	for i := range nodes {
+		nodes[i] = cl.seats[i].counts(now)
+	}
+	return nodes
+}
 
 // held is a majority.
 type held struct {
@@ -135,7 +164,7 @@ func (st *seat) voted(s driver.Status, sent time.Time) {
 	if sent.Before(st.asked) {
 		return // another reply is newer
 	}
-	st.asked, st.said, st.err = sent, s, nil
+	st.asked, st.said, st.err, st.unsure = sent, s, nil, false
 	switch {
 	case s.State == driver.Holding && s.Token <= st.void:
 		st.state = driver.Gone

@@ -77,6 +77,9 @@ var errSkipped = errors.New("it does not reply")
 // errSilent: the reply did not come in time.
 var errSilent = errors.New("no reply yet")
 
+// errMoving: again and again what one node had granted was lost while another was asked.
+var errMoving = errors.New("the nodes granted it in turns, and no majority at the same time")
+
 // errShort: the nodes' replies took about as long as the claim was to live.
 var errShort = errors.New("the nodes took longer than the TTL allows")
 

@@ -18,9 +18,10 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 		return driver.Gone, &ttlError{r.Linger, s.maxTTL}
 	}
 	cl, p, held := s.known(r.ID), s.primary(r.Name), false
+	var counted []bool
 	if cl != nil {
 		cl.mu.Lock()
-		cl.left, held = true, cl.token != 0
+		cl.left, held, counted = true, cl.token != 0, cl.counted(time.Now())
 		if cl.primary >= 0 {
 			p = cl.primary
 		}
@@ -37,7 +38,7 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	if err != nil {
 		return driver.Gone, err
 	}
-	if holding(got) >= s.most {
+	if holding(got) >= s.most || held && holding(got)+silent(got, counted) >= s.most {
 		return driver.Holding, nil
 	}
 	if held {
@@ -49,6 +50,16 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 		}
 	}
 	return driver.Gone, nil
+}
+
+// silent is how many of those nodes have not replied.
+func silent[T any](got answers[T], nodes []bool) (n int) {
+	for i, in := range nodes {
+		if _, replied := got.of(i); in && !replied {
+			n++
+		}
+	}
+	return n
 }
 
 func holding(got answers[driver.State]) (n int) {

@@ -143,7 +143,7 @@ func (s *store) lookup(ctx context.Context, r driver.Ref) (*claim, error) {
 		if !sent.After(old.asked) {
 			seats[i] = *old
 		}
-		seats[i].void, seats[i].pending = old.void, old.pending
+		seats[i].void, seats[i].pending, seats[i].unsure = old.void, old.pending, old.unsure
 		if seats[i].state == driver.Holding && seats[i].token <= old.void {
 			seats[i].state = driver.Gone
 		}
@@ -157,8 +157,9 @@ func (s *store) lookup(ctx context.Context, r driver.Ref) (*claim, error) {
 	return cl, nil
 }
 
-// stands reports whether a majority says that the claim holds. It changes nothing.
-func (s *store) stands(ctx context.Context, r driver.Ref) (bool, error) {
+// stands reports whether the claim holds at a majority: the nodes say so, or say nothing, and
+// their vote counts. It changes nothing.
+func (s *store) stands(ctx context.Context, r driver.Ref, counted []bool) (bool, error) {
 	got, err := s.views(ctx, r.Name)
 	if err != nil {
 		return false, err
@@ -171,7 +172,7 @@ func (s *store) stands(ctx context.Context, r driver.Ref) (bool, error) {
 			held++
 		}
 	}
-	return held >= s.most, nil
+	return held+silent(got, counted) >= s.most, nil
 }
 
 // List merges what the nodes list.

@@ -211,7 +211,7 @@ func (s *store) know(c driver.Claim) *claim {
 			s.sweep = max(64, 2*len(s.claims))
 		}
 		cl = newClaim(c, len(s.nodes))
-		cl.primary = -1
+		cl.first, cl.primary = s.first(c.Name), -1
 		s.claims[c.ID] = cl
 	}
 	cl.mu.Lock()

@@ -20,6 +20,7 @@ type renewal struct {
 	untils  []time.Time   // of those that say it holds
 	yes, no int           // nodes that say it holds, or not
 	first   driver.Status // of the primary
+	behind  int           // the most that wait behind it at a node
 	heard   bool          // the primary has replied, or failed
 	silent  bool          // it has failed
 	errs    []NodeError
@@ -34,8 +35,8 @@ type renewed struct {
 	counts    bool
 }
 
-// Renew renews at all nodes what holds, and at its primary what waits, one batch for
-// each node. A claim is reported when a majority has replied. What holds at fewer than a
+// Renew renews at all nodes what holds, and at its primary what waits, and at those that
+// granted it before, one batch for each node. A claim is reported when a majority has replied. What holds at fewer than a
 // majority is Gone; it is not entered again where it is not known any more.
 func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
 	var aside sync.WaitGroup
@@ -61,7 +62,7 @@ func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 			})
 		default:
 			for k := range s.nodes {
-				if n.held || k == n.p || n.cl.gathering() {
+				if n.asks(k) {
 					batches[k] = append(batches[k], i)
 					n.to++
 					total++
@@ -125,11 +126,11 @@ func (s *store) plan(n *renewal) bool {
 	return known
 }
 
-// gathering reports whether votes of all nodes are wanted.
-func (cl *claim) gathering() bool {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.wanted
+// asks reports whether the node is asked to renew the claim.
+func (n *renewal) asks(k int) bool {
+	n.cl.mu.Lock()
+	defer n.cl.mu.Unlock()
+	return n.held || k == n.p || n.cl.renews(k)
 }
 
 // renewAt renews a batch at one node. in has room for all replies.
@@ -182,6 +183,10 @@ func (cl *claim) renewed(i int, st driver.Status, sent time.Time) bool {
 	}
 	if seat.pending == 0 {
 		seat.state = driver.Gone
+		if st.State == driver.Waiting {
+			seat.state = driver.Waiting
+		}
+		seat.unsure = st.State == driver.Holding
 	}
 	return false
 }
@@ -253,6 +258,7 @@ func (n *renewal) take(s *store, got *renewed) {
 		return
 	case got.counts:
 		n.yes++
+		n.behind = max(n.behind, got.st.Behind)
 		n.untils = append(n.untils, got.st.Deadline)
 	default:
 		n.no++
@@ -273,7 +279,7 @@ func (n *renewal) verdict(s *store, tired bool) (st driver.Status, err error, ok
 	case n.held && n.yes >= s.most && (n.heard || tired):
 		st, ok = s.holds(n.cl)
 		slices.SortFunc(n.untils, time.Time.Compare)
-		st.Deadline, st.Behind = n.untils[len(n.untils)-s.most], n.first.Behind
+		st.Deadline, st.Behind = n.untils[len(n.untils)-s.most], n.behind
 	case n.held && n.no >= s.most && (n.heard || tired):
 		return st, nil, true
 	}

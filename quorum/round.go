@@ -19,14 +19,13 @@ type round struct {
 	p      int // the primary
 	floor  int64
 	clock  int64
-	ttl    time.Duration // of the votes, if not the claim's
+	ttl    time.Duration // of the votes; 0: the claim's
 	raises int
 	in     chan vote
 	ctx    context.Context // ends with the round
 	cancel context.CancelFunc
 	got    []*vote // by node: the reply to the latest vote
 	out    []bool  // by node: a vote is under way
-	queued []bool  // by node: it is to say when it grants
 	tired  bool    // those who have not replied are not waited for
 }
 
@@ -39,14 +38,17 @@ type vote struct {
 
 // round begins one. Until it ends with the claim stepping back, votes of all nodes are
 // wanted.
-func (s *store) round(ctx context.Context, cl *claim, p int) *round {
-	r := &round{s: s, cl: cl, p: p, in: make(chan vote, len(s.nodes)), got: make([]*vote, len(s.nodes)), out: make([]bool, len(s.nodes)), queued: make([]bool, len(s.nodes))}
+func (s *store) round(ctx context.Context, cl *claim, ttl time.Duration) (*round, error) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.primary < 0 {
+		return nil, errSilent // it was withdrawn meanwhile
+	}
+	cl.wanted = true
+	r := &round{s: s, cl: cl, p: cl.primary, ttl: ttl, in: make(chan vote, len(s.nodes)), got: make([]*vote, len(s.nodes)), out: make([]bool, len(s.nodes))}
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	r.floor, r.clock = s.proposer.next()
-	cl.mu.Lock()
-	cl.wanted = true
-	cl.mu.Unlock()
-	return r
+	return r, nil
 }
 
 // ask sends a vote to a node.
@@ -70,28 +72,7 @@ func (r *round) tell(v vote) {
 	}
 }
 
-// await waits at a node in whose queue the claim stands, and votes again when it has got
-// there: only that shows that the node remembers. Who waits in a queue is granted by
-// whoever leaves, also by a node that has lost its memory since.
-func (r *round) await(i int) {
-	r.queued[i] = true
-	r.s.spawn(func() {
-		n := r.s.nodes[i]
-		for {
-			st, err := n.Wait(r.ctx, r.cl.ref())
-			if err != nil {
-				r.tell(vote{i, driver.Status{}, err})
-				return
-			}
-			if st.State != driver.Waiting {
-				r.send(i, false, 0)
-				return
-			}
-		}
-	})
-}
-
-func (r *round) take(v vote) { r.got[v.node], r.out[v.node], r.queued[v.node] = &v, false, false }
+func (r *round) take(v vote) { r.got[v.node], r.out[v.node] = &v, false }
 
 // settle waits a moment for all replies that are under way.
 func (r *round) settle(ctx context.Context) {
@@ -133,7 +114,7 @@ func (s *store) vote(cl *claim, i int, v driver.Vote, ttl time.Duration, try boo
 	cl.mu.Unlock()
 
 	sent := time.Now()
-	st, err := s.cast(cl, n, v)
+	st, asked, err := s.cast(cl, n, v)
 	if err == nil && st.State == driver.Holding && st.Token > v.Floor && time.Since(sent) < n.patience() {
 		s.proposer.learn(st.Token, clock)
 	}
@@ -145,38 +126,41 @@ func (s *store) vote(cl *claim, i int, v driver.Vote, ttl time.Duration, try boo
 		seat.err = err
 		if _, lost := errors.AsType[*driver.EpochError](err); lost {
 			seat.state = driver.Gone
+		} else if asked && !driver.IsPermanent(err) {
+			seat.unsure = true
 		}
 	} else {
 		seat.voted(st, sent)
 	}
-	switch there := seat.state != driver.Gone; {
+	switch {
 	case cl.left && seat.sent:
 		s.leaveLater(cl, i, cl.ref()) // the Leave may have been there before the vote
-	case there && !cl.wanted && i != cl.primary:
+	case seat.there() && !cl.wants(i):
 		s.withdraw(cl, i, nil)
 	}
 	return st, err
 }
 
 // cast sends the vote, with the epoch of the node's memory. If that is another
-// than was thought, it is asked for.
-func (s *store) cast(cl *claim, n *node, v driver.Vote) (st driver.Status, err error) {
+// than was thought, it is asked for. asked: the vote may have got there.
+func (s *store) cast(cl *claim, n *node, v driver.Vote) (st driver.Status, asked bool, err error) {
 	for range 2 {
 		if v.Epoch, err = s.epoch(n); err != nil {
-			return st, err
+			return st, asked, err
 		}
 		st, err = request(s, n, func(ctx context.Context) (driver.Status, error) {
+			asked = true
 			cl.mu.Lock()
 			cl.seats[n.index].sent = true
 			cl.mu.Unlock()
 			return n.Vote(ctx, v)
 		})
 		if _, lost := errors.AsType[*driver.EpochError](err); !lost {
-			return st, err
+			return st, asked, err
 		}
 		n.lost(v.Epoch)
 	}
-	return st, err
+	return st, asked, err
 }
 
 // verdict is what a round has come to.
@@ -292,7 +276,7 @@ func refusal(err error) bool {
 }
 
 // raise sends votes that raise those nodes to the token that are below it.
-func (r *round) raise(try bool) {
+func (r *round) raise() {
 	now := time.Now()
 	r.cl.mu.Lock()
 	h, _, _ := r.cl.tally(now, r.s.most)
@@ -301,7 +285,7 @@ func (r *round) raise(try bool) {
 	r.tired = false
 	r.raises++
 	for _, i := range low {
-		r.ask(i, try, h.token)
+		r.ask(i, true, h.token)
 	}
 }
 
@@ -310,12 +294,24 @@ func (r *round) hold() (driver.Status, bool) {
 	cl := r.cl
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	h, enough, settled := cl.tally(time.Now(), r.s.most)
+	now, p := time.Now(), r.p
+	h, enough, settled := cl.tally(now, r.s.most)
 	if !enough || !settled || cl.left || cl.gone || r.ttl > 0 && h.until.Before(cl.promised) {
 		return driver.Status{}, false // the time of one is over, or shorter than its owner thinks
 	}
 	cl.token = h.token
-	return driver.Status{State: driver.Holding, Token: h.token, Deadline: h.until, Behind: cl.seats[r.p].said.Behind}, true
+	st := driver.Status{State: driver.Holding, Token: h.token, Deadline: h.until}
+	for k := len(r.got) - 1; k >= 0; k-- {
+		i := (cl.first + k) % len(r.got)
+		if got := r.got[i]; got != nil && got.err == nil {
+			st.Behind = max(st.Behind, got.st.Behind)
+			if cl.seats[i].counts(now) {
+				p = i
+			}
+		}
+	}
+	cl.move(p) // most wait at the first
+	return st, true
 }
 
 // failures says what went wrong with each node.

@@ -86,10 +86,7 @@ func simulate(t *testing.T, seed uint64) {
 		}
 	}
 	time.Sleep(2 * simMax)
-	w.mu.Lock()
-	w.over = true
-	before := w.grants
-	w.mu.Unlock()
+	before := w.end()
 	work.Wait()
 	for i, c := range all {
 		w.hold(i, c, "a", time.Minute, 0)
@@ -144,21 +141,29 @@ func (w *world) dump(name string) {
 }
 
 func (w *world) work(who int, c *pawl.Client, r *rand.Rand) {
-	for {
-		w.mu.Lock()
-		over := w.over
-		w.mu.Unlock()
-		if over {
-			return
-		}
+	for !w.ended() {
 		w.hold(who, c, string(rune('a'+r.IntN(2))), time.Duration(1+r.IntN(30))*time.Second, time.Duration(r.IntN(2000))*time.Millisecond)
 		time.Sleep(time.Duration(r.IntN(500)) * time.Millisecond)
 	}
 }
 
-// hold locks the name, for no longer than so long, and looks who else believes to
-// hold it.
-func (w *world) hold(who int, c *pawl.Client, name string, within, span time.Duration) {
+func (w *world) ended() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.over
+}
+
+// end lets all finish. It returns the number of grants until then.
+func (w *world) end() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	return w.grants
+}
+
+// hold locks the name, waits for it no longer than so long, and looks who else believes to
+// hold it. It reports whether it was locked.
+func (w *world) hold(who int, c *pawl.Client, name string, within, span time.Duration) bool {
 	ctx, cancel := context.WithTimeout(w.Context(), within)
 	defer cancel()
 	lease, err := c.Mutex(name).Lock(ctx)
@@ -166,7 +171,7 @@ func (w *world) hold(who int, c *pawl.Client, name string, within, span time.Dur
 		if !errors.Is(err, context.DeadlineExceeded) {
 			w.Errorf("client %d: lock %s: %v", who, name, err)
 		}
-		return
+		return false
 	}
 	w.mu.Lock()
 	if w.inside[name] == nil {
@@ -195,6 +200,7 @@ func (w *world) hold(who int, c *pawl.Client, name string, within, span time.Dur
 	if err := lease.Unlock(w.Context()); err != nil && !errors.Is(err, pawl.ErrLost) {
 		w.Logf("client %d: unlock: %v", who, err)
 	}
+	return true
 }
 
 // faults cuts nodes off, from one client or from all.

@@ -26,10 +26,10 @@ func (s *store) Wait(ctx context.Context, r driver.Ref) (driver.Status, error) {
 			return driver.Status{}, err
 		}
 		cl.mu.Lock()
-		token, moved := cl.token, cl.moved
+		token, moved, counted := cl.token, cl.moved, cl.counted(time.Now())
 		cl.mu.Unlock()
 		if token != 0 {
-			if ok, err := s.stands(ctx, r); !ok || err != nil {
+			if ok, err := s.stands(ctx, r, counted); !ok || err != nil {
 				return driver.Status{}, err
 			}
 			return driver.Status{State: driver.Holding, Token: token}, nil
@@ -176,7 +176,7 @@ func (s *store) elsewhere(ctx context.Context, cl *claim, p int) (driver.Status,
 }
 
 // finish gathers votes for a claim that its primary has granted, unless somebody else has
-// done so meanwhile.
+// done so meanwhile, or, with quick, is about it.
 func (s *store) finish(ctx context.Context, cl *claim, quick bool) (driver.Status, error) {
 	if quick {
 		select {
@@ -197,7 +197,10 @@ func (s *store) finish(ctx context.Context, cl *claim, quick bool) (driver.Statu
 	if st, ok := s.holds(cl); ok {
 		return st, nil
 	}
-	return s.gather(ctx, cl, quick)
+	cl.mu.Lock()
+	rest := cl.rest(s.maxTTL)
+	cl.mu.Unlock()
+	return s.gather(ctx, cl, rest, false)
 }
 
 // holds is the status of a claim that holds, as far as is known.

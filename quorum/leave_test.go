@@ -1,0 +1,53 @@
+package quorum_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/faultstore"
+	"github.com/pawl-go/pawl/quorum"
+)
+
+// A claim held until it left also where a node does not reply whose vote counts, and
+// others do that never granted it.
+func TestLeaveWithoutReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := memories(5)
+		initialize(t, nodes, nil)
+		var nets []*faultstore.Node
+		var stores []driver.Store
+		for _, n := range nodes {
+			nets = append(nets, faultstore.NewNode(&shared{n}))
+			stores = append(stores, nets[len(nets)-1])
+		}
+		s, err := quorum.New(stores, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		down := func(yes bool, nodes ...int) {
+			for _, i := range nodes {
+				nets[i].Set(func() { nets[i].Down = yes })
+			}
+		}
+		for off := range nodes { // one of these is the primary
+			at := func(i int) int { return (off + i) % len(nodes) }
+			c := driver.Claim{Name: "a", ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: time.Minute}
+			down(true, at(0), at(1))
+			st, err := s.Enter(t.Context(), c)
+			if err != nil || st.State != driver.Holding {
+				t.Fatalf("%v, %v", st.State, err)
+			}
+			time.Sleep(5 * time.Second) // the votes under way are given up
+			down(false, at(0), at(1))
+			down(true, at(2))
+			if was, err := s.Leave(t.Context(), driver.Ref{Name: "a", ID: c.ID}); err != nil || was != driver.Holding {
+				t.Errorf("without node %d: %v, %v", at(2)+1, was, err)
+			}
+			down(false, at(2))
+			time.Sleep(5 * time.Second)
+		}
+	})
+}

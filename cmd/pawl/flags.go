@@ -34,6 +34,8 @@ func badValue(name string, f *pflag.Flag, value string) error {
 		}
 	case "bool":
 		want = "it is true or false"
+	case "float64":
+		want = "it is a number of seconds like 10 or 0.5"
 	case "uint64":
 		want = "it is a whole number from 0 to 18446744073709551615"
 	default: // int, int64
@@ -50,7 +52,7 @@ func badValue(name string, f *pflag.Flag, value string) error {
 func fromEnvironment(flags *pflag.FlagSet) error {
 	for _, name := range []string{"ttl", "timeout", "label"} {
 		f := flags.Lookup(name)
-		if f == nil || f.Changed || name == "timeout" && flags.Changed("no-wait") {
+		if f == nil || f.Changed || name == "timeout" && (flags.Changed("no-wait") || flags.Changed("wait")) {
 			continue
 		}
 		variable := "PAWL_" + strings.ToUpper(name)

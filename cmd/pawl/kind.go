@@ -19,22 +19,22 @@ type kind struct {
 	units, limit      int64
 }
 
-// check returns what is wrong with the flags. n and l tell whether -n and
+// check returns what is wrong with the flags. u and l tell whether --units and
 // --limit were given.
-func (k *kind) check(n, l bool) error {
+func (k *kind) check(u, l bool) error {
 	switch {
 	case k.shared && k.exclusive:
 		return usage("--shared and --exclusive exclude each other")
-	case (k.shared || k.exclusive) && (n || l):
-		return usage("-n and --limit don't go with --shared or --exclusive: a name is one or the other")
-	case n && !l:
-		return usage("-n %d: --limit is missing: how many units of the name are there? All who use it must say the same", k.units)
+	case (k.shared || k.exclusive) && (u || l):
+		return usage("--units and --limit don't go with --shared or --exclusive: a name is one or the other")
+	case u && !l:
+		return usage("--units %d: --limit is missing: how many units of the name are there? All who use it must say the same", k.units)
 	case !l:
 		return nil
 	case k.limit < 1 || k.limit > maxPermits:
 		return usage("--limit %d: allowed are 1 to %d", k.limit, maxPermits)
 	case k.units < 1 || k.units > k.limit:
-		return usage("-n %d: allowed are 1 to the --limit, %d", k.units, k.limit)
+		return usage("--units %d: allowed are 1 to the --limit, %d", k.units, k.limit)
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (o *runOptions) lock(ctx context.Context, c *pawl.Client) (held, error) {
 // whether the command has the flags that choose one.
 func mixed(e *pawl.MismatchError, kinds bool) error {
 	if e.Units > 0 {
-		return usage("%w; ask for less with -n, or have it changed with 'pawl limit'", e)
+		return usage("%w; ask for less with --units, or have it changed with 'pawl limit'", e)
 	}
 	have := e.HaveKind
 	switch {

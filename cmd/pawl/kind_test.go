@@ -44,10 +44,10 @@ func TestSharedAndExclusive(t *testing.T) {
 
 func TestUnits(t *testing.T) {
 	b := newBundle(t)
-	two := b.hold("s", "--limit", "5", "-n", "2")
-	b.hold("s", "--limit", "5", "-n", "2")
+	two := b.hold("s", "--limit", "5", "-u", "2")
+	b.hold("s", "--limit", "5", "-u", "2")
 	b.Run("run", "--limit", "5", "--no-wait", "s", "true").Want(0)
-	p := b.Run("run", "--limit", "5", "-n", "2", "--no-wait", "s", "true").Want(75)
+	p := b.Run("run", "--limit", "5", "-u", "2", "--no-wait", "s", "true").Want(75)
 	if !strings.Contains(p.Err.String(), "4 of 5 are taken; you would be the next") {
 		t.Error(p.Err)
 	}
@@ -60,7 +60,7 @@ func TestUnits(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	two.Process.Kill()
-	b.Run("run", "--limit", "5", "-n", "3", "s", "true").Want(0)
+	b.Run("run", "--limit", "5", "-u", "3", "s", "true").Want(0)
 }
 
 // Who uses a name in another way is told what to write.
@@ -102,8 +102,8 @@ func TestNestedRuns(t *testing.T) {
 	}{
 		{"--shared", "--shared", 64}, // a writer in between would wait for one, and the other for it
 		{"--exclusive", "--shared", 64},
-		{"--limit=3", "--limit=3 -n 2", 0},
-		{"--limit=3", "--limit=3 -n 3", 64},
+		{"--limit=3", "--limit=3 -u 2", 0},
+		{"--limit=3", "--limit=3 -u 3", 64},
 	} {
 		args := append(append([]string{"run", tt.outer, "x", proctest.Pawl, "run"}, fields(tt.inner)...), "x", "true")
 		p := b.Run(args...).Want(tt.want)
@@ -119,9 +119,9 @@ func TestKindFlags(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"run --shared --exclusive x true", "exclude each other"},
 		{"run --shared --limit 2 x true", "don't go with --shared"},
-		{"run -n 2 x true", "--limit is missing"},
-		{"run -n 3 --limit 2 x true", "-n 3: allowed are 1 to the --limit, 2"},
-		{"run -n 0 --limit 2 x true", "-n 0"},
+		{"run -u 2 x true", "--limit is missing"},
+		{"run -u 3 --limit 2 x true", "--units 3: allowed are 1 to the --limit, 2"},
+		{"run -u 0 --limit 2 x true", "--units 0"},
 		{"run --limit 0 x true", "--limit 0: allowed are 1 to"},
 		{"run --limit 2147483647 x true", "--limit 2147483647: allowed are 1 to 1073741824"},
 		{"elect --ttl 1ms x true", "--ttl 1ms"},

@@ -24,7 +24,7 @@ func TestLimit(t *testing.T) {
 	}
 	limit(0, "Nobody uses s now", "s")
 	limit(64, "--from", "s 5")
-	b.hold("s", "--limit=2", "-n=2")
+	b.hold("s", "--limit=2", "-u=2")
 	limit(0, "s: 2 at a time, as its --limit says.", "s")
 	waits := b.Start("run", "--limit=2", "s", "true")
 	proctest.Eventually(t, func() bool { return len(b.queue("s").Waiters) == 1 }, "it does not wait")
@@ -32,7 +32,7 @@ func TestLimit(t *testing.T) {
 	waits.Want(0)
 	limit(0, `{"name":"s","kind":"semaphore","limit":3,"declared":2}`, "s --json")
 	limit(0, "s: 1 at a time, instead of --limit 2.", "s 1")
-	p := b.Run("run", "--limit=2", "-n=2", "--no-wait", "s", "true").Want(64)
+	p := b.Run("run", "--limit=2", "-u=2", "--no-wait", "s", "true").Want(64)
 	if !strings.Contains(p.Err.String(), `"s" has limit 1 now, 2 units were asked for`) || !strings.Contains(p.Err.String(), "pawl limit") {
 		t.Error(p.Err)
 	}

@@ -22,7 +22,16 @@ func (a *app) hold(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	defer s.close()
-	_, err = s.term(ctx)
+	how, err := s.term(ctx)
+	return o.conflicts(how, err)
+}
+
+// conflicts gives a lock that is busy the status that the user has chosen for it.
+func (o *runOptions) conflicts(how ending, err error) error {
+	f := new(failure)
+	if how == notRun && errors.As(err, &f) && f.status == exitBusy {
+		f.status = o.conflict
+	}
 	return err
 }
 
@@ -56,6 +65,11 @@ func (s *session) term(ctx context.Context) (ending, error) {
 		o.limits.Unguarded = func(err error) {
 			a.warn("from here on COMMAND may outlive the lock if pawl is killed or stopped: %v", err)
 		}
+		o.limits.Lost = func() {
+			if o.onLost == onLostWarn {
+				a.warn("%q is lost; COMMAND goes on without it", o.name)
+			}
+		}
 		result, err = child.Run(o.command, lease, o.limits, s.sig)
 	}
 	released := lease.Unlock(ctx)
@@ -76,7 +90,7 @@ func (s *session) term(ctx context.Context) (ending, error) {
 		return ended, &failure{status: exitLost, err: fmt.Errorf("%q could not be renewed in time: COMMAND was ended before the lock was lost%s", o.name, because(why))}
 	case result.Cause == child.LeaseLost:
 		return ended, &failure{status: exitLost, err: fmt.Errorf("%q was lost while COMMAND ran, which was ended: %w", o.name, released)}
-	case lost:
+	case lost && o.onLost != onLostIgnore:
 		return itself, &failure{status: exitLost, err: fmt.Errorf("%q was lost before COMMAND ended with status %d: %w", o.name, result.Status, released)}
 	case result.Status != 0:
 		return itself, &failure{status: result.Status, key: result.Key, signal: result.Told}

@@ -51,7 +51,7 @@ func TestExitStatus(t *testing.T) {
 		{"run --limit a x true", 64, `--limit "a": it is a whole number`},
 		{"run --limit 99999999999999999999 x true", 64, `--limit "99999999999999999999": the number is too large`},
 		{"run --shared=maybe x true", 64, `--shared "maybe": it is true or false`},
-		{"run -n", 64, "-n has no value"},
+		{"run --min-hold", 64, "--min-hold has no value"},
 		{"barrier --parties 1.5 x", 64, `--parties "1.5": it is a whole number`},
 		{"run --no-wait --timeout 1s x true", 64, "exclude"},
 		{"run --timeout 0s x true", 64, "--timeout"},

@@ -50,6 +50,7 @@ type session struct {
 	client *pawl.Client
 	watch  *watcher
 	sig    *child.Signals
+	log    *eventLog // nil: none
 }
 
 // session opens the store, and catches signals from now on. It must be closed.
@@ -68,12 +69,14 @@ func (a *app) session(o *runOptions) (*session, error) {
 		return nil, err
 	}
 	w := &watcher{latest: make(chan pawl.Event, 1)}
-	client := pawl.New(store, &pawl.Options{TTL: o.ttl, MinHold: o.minHold, Label: o.label, Observer: w.observe})
-	return &session{a, o, url, store, client, w, sig}, nil
+	log := o.logging.start(a.err)
+	client := pawl.New(store, &pawl.Options{TTL: o.ttl, MinHold: o.minHold, Label: o.label, Observer: log.after(w.observe)})
+	return &session{a, o, url, store, client, w, sig, log}, nil
 }
 
 func (s *session) close() {
 	defer s.sig.Stop()
+	defer s.log.stop() // the lock is another's by then
 	timeout := s.watch.closing()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -109,7 +112,7 @@ func (s *session) acquire(ctx context.Context) (held, error) {
 		defer timeout.Stop()
 	}
 	granted := false
-	if !o.noWait && !o.quiet && (a.json || term.IsTerminal(int(os.Stderr.Fd()))) {
+	if !o.noWait && !o.quiet && s.log == nil && (a.json || term.IsTerminal(int(os.Stderr.Fd()))) {
 		told := w.tell(a, o.name)
 		defer func() { told(granted) }()
 	}

@@ -31,10 +31,10 @@ func testSynchronizers(b *bundle, e servers.Engine) {
 	}
 
 	// Units.
-	two := b.Start("run", "--limit=3", "-n=2", "units", "sh", "-c", "echo has; until test -e $D/back; do sleep 0.05; done")
+	two := b.Start("run", "--limit=3", "-u=2", "units", "sh", "-c", "echo has; until test -e $D/back; do sleep 0.05; done")
 	two.Await("has")
 	b.Run("run", "--limit=3", "--no-wait", "units", "true").Want(0)
-	b.Run("run", "--limit=3", "-n=2", "--no-wait", "units", "true").Want(75)
+	b.Run("run", "--limit=3", "-u=2", "--no-wait", "units", "true").Want(75)
 	b.Run("run", "--limit=4", "units", "true").Want(64)
 	b.write("back", "")
 	two.Want(0)

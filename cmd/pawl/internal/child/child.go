@@ -41,6 +41,10 @@ type Limits struct {
 	KillAfter time.Duration // between SIGTERM and SIGKILL
 	MaxHold   time.Duration // 0: none
 	Started   time.Time     // MaxHold counts from here
+	// Keep lets the command go on when the lease is lost, of which Lost is told
+	// once. It is still killed with this process.
+	Keep bool
+	Lost func()
 	// Stuck is called once if the group survives SIGKILL for long, as
 	// processes do that hang in the kernel or belong to another user.
 	Stuck func()
@@ -48,6 +52,17 @@ type Limits struct {
 	// instead of this one has been killed, and no other can be started.
 	Unguarded func(error)
 }
+
+// last is when the command must be dead, as far as is known.
+func (l *Limits) last(lease Lease) time.Time {
+	if l.Keep {
+		return l.Started.Add(forEver)
+	}
+	return lease.Deadline().Add(-margin(l.TTL))
+}
+
+// forEver is longer than any command runs.
+const forEver = 100 * 365 * 24 * time.Hour
 
 // margin is what is left of the lease when the group is dead, for a machine
 // that is late.

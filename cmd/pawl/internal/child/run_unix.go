@@ -123,7 +123,7 @@ func (s *supervisor) run() Result {
 		case <-s.resumed:
 			s.resume()
 		case <-s.lost:
-			s.isLost, s.lost = true, nil
+			s.nowLost()
 		case <-timer.C:
 		}
 	}
@@ -147,7 +147,7 @@ func (s *supervisor) tellGuard() {
 	if !s.killed.IsZero() || s.guard.fired {
 		return
 	}
-	by := s.lease.Deadline().Add(-s.margin)
+	by := s.lim.last(s.lease)
 	s.guardCause = LeaseLost
 	switch {
 	case s.ending:
@@ -169,13 +169,13 @@ func (s *supervisor) tellGuard() {
 
 // check does what is due at now, and returns when something is due again.
 func (s *supervisor) check(now time.Time) time.Time {
-	last := s.lease.Deadline().Add(-s.margin) // the group must be dead then
+	last := s.lim.last(s.lease) // the group must be dead then
 	if s.suspended && !s.isLost && now.Before(last) {
 		if now.Before(s.wakeAt) {
 			return earlier(last, s.wakeAt)
 		}
 		s.resume()
-		now, last = time.Now(), s.lease.Deadline().Add(-s.margin)
+		now, last = time.Now(), s.lim.last(s.lease)
 	}
 	if s.guard.fired && !s.ending {
 		s.ending, s.cause, s.killAt = true, s.guardCause, now
@@ -295,10 +295,10 @@ func (s *supervisor) resume() {
 	cancel()
 	select {
 	case <-s.lease.Lost():
-		s.isLost, s.lost = true, nil
+		s.nowLost()
 	default:
 	}
-	if s.isLost || time.Until(s.lease.Deadline()) <= s.margin {
+	if s.isLost || time.Until(s.lim.last(s.lease)) <= 0 {
 		// It may still be stopped, and must not take another step.
 		s.ending, s.cause, s.killAt = true, LeaseLost, time.Now()
 		return
@@ -307,6 +307,17 @@ func (s *supervisor) resume() {
 		s.tty.give(s.group)
 	}
 	s.signal(syscall.SIGCONT)
+}
+
+// nowLost takes note that the lease is lost.
+func (s *supervisor) nowLost() {
+	told := s.lost == nil
+	s.lost = nil
+	if !s.lim.Keep {
+		s.isLost = true
+	} else if !told && s.lim.Lost != nil {
+		s.lim.Lost()
+	}
 }
 
 // exists tells whether group has a member.

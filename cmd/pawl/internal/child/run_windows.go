@@ -29,14 +29,15 @@ func Run(c Command, lease Lease, lim Limits, sig *Signals) (Result, error) {
 	go func() { ended <- cmd.Wait() }()
 
 	var cause Cause
+	lost := lease.Lost()
 	for {
-		last := lease.Deadline().Add(-margin(lim.TTL))
-		due, lost := last, lease.Lost()
+		last := lim.last(lease)
+		due := last
 		if lim.MaxHold > 0 && lim.Started.Add(lim.MaxHold).Before(due) {
 			due = lim.Started.Add(lim.MaxHold)
 		}
 		if cause != Itself { // it is being ended
-			due, lost = time.Now().Add(time.Second), nil
+			due = time.Now().Add(time.Second)
 		}
 		select {
 		case err := <-ended:
@@ -49,13 +50,21 @@ func Run(c Command, lease Lease, lim Limits, sig *Signals) (Result, error) {
 			sig.note(told)
 			continue
 		case <-lost:
-			cause = LeaseLost
+			if lost = nil; lim.Keep {
+				if lim.Lost != nil {
+					lim.Lost()
+				}
+				continue
+			}
+			if cause == Itself {
+				cause = LeaseLost
+			}
 		case now := <-time.After(time.Until(due)):
 			switch {
 			case cause != Itself:
 			case due.Before(last):
 				cause = HeldMax
-			case now.Before(lease.Deadline().Add(-margin(lim.TTL))):
+			case now.Before(lim.last(lease)):
 				continue // renewed meanwhile
 			default:
 				cause = LeaseLost

@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"fmt"
-	"html/template"
 	"io"
 	"maps"
 	"slices"
@@ -16,9 +15,6 @@ import (
 
 	"github.com/pawl-go/pawl/cmd/pawl/internal/storeurl"
 )
-
-//go:embed report.html
-var reportHTML string
 
 //go:embed report.css
 var reportCSS string
@@ -39,10 +35,6 @@ const (
 	listed      = 200      // findings in words
 )
 
-var reportTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"count": func(n int) string { return count(int64(n)) }, "plus": func(a, b int) int { return a + b },
-}).Parse(reportHTML))
-
 // WriteHTML writes a page that draws the history. It's complete in itself: it asks
 // nothing of any network, and opens from a file.
 func (r *Result) WriteHTML(w io.Writer) error { return r.writeHTML(w, reportLimit) }
@@ -56,10 +48,10 @@ func (r *Result) writeHTML(w io.Writer, limit int) error {
 	v := &view{
 		Options: r.Options, Started: r.Started.UTC().Format("2006-01-02 15:04:05 MST"), Lasted: lasted(s.end - s.begin),
 		Repeat: repeat(r.Options), Found: len(verdict.Findings), Notes: verdict.Notes, Counts: counts(verdict.Counts), Processes: s.processes,
-		Script: template.JS("\"use strict\";\n" + reportData + reportDraw + reportHand), Style: template.CSS(reportCSS),
+		Script: "\"use strict\";\n" + reportData + reportDraw + reportHand, Style: reportCSS,
 	}
 	drawn, ticks := drawOverview(s, verdict.Findings)
-	v.Overview, v.Ticks = template.HTML(drawn), ticks
+	v.Overview, v.Ticks = drawn, ticks
 	height := laneHeight(len(s.processes))
 	v.OverviewHeight = height * max(1, len(s.processes))
 	each := (11 + height) / height // of the labels, that they don't touch
@@ -67,7 +59,7 @@ func (r *Result) writeHTML(w io.Writer, limit int) error {
 		v.Labels = append(v.Labels, label{i*height + height/2 + 4, s.processes[i]})
 	}
 	v.Public, _ = storeurl.Public(r.Options.Store) // what can't be read may have a password: nothing of it
-	v.ScriptHash, v.StyleHash = hash(string(v.Script)), hash(string(v.Style))
+	v.ScriptHash, v.StyleHash = hash(v.Script), hash(v.Style)
 	for _, k := range AllFaults {
 		v.Faults = append(v.Faults, row{k, count(int64(verdict.Counts.Faults[k]))})
 	}
@@ -83,14 +75,14 @@ func (r *Result) writeHTML(w io.Writer, limit int) error {
 	if err != nil {
 		return fmt.Errorf("write the page of a torture: %w", err)
 	}
-	v.Data, v.Left = template.JS(data), left
-	if err := reportTemplate.Execute(w, v); err != nil {
+	v.Data, v.Left = string(data), left
+	if _, err := io.WriteString(w, v.html()); err != nil {
 		return fmt.Errorf("write the page of a torture: %w", err)
 	}
 	return nil
 }
 
-// view is what the template shows.
+// view is what the page shows.
 type view struct {
 	Options               Options
 	Public, Repeat        string
@@ -104,9 +96,8 @@ type view struct {
 	Labels                []label
 	Ticks                 []tick
 	Left                  string
-	Overview              template.HTML
-	Style                 template.CSS
-	Script, Data          template.JS
+	Overview              string // markup
+	Style, Script, Data   string
 	ScriptHash, StyleHash string
 }
 

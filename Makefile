@@ -1,7 +1,7 @@
 # The modules of this repository: what brings a dependency of its own is one.
 MODULES := $(shell sed -n 's/^\t\(\.[^ ]*\)$$/\1/p' go.work)
-# Those that users build; the others need servers of this system.
-SHIPPED := $(filter-out ./bench ./integration,$(MODULES))
+# Those that users build; the others need servers of this system, or make releases.
+SHIPPED := $(filter-out ./bench ./integration ./release,$(MODULES))
 # Systems that pawl must build on, beside this one.
 SYSTEMS := linux/arm64 linux/arm darwin/arm64 windows/amd64 freebsd/amd64
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -65,6 +65,19 @@ cross:
 		echo "== $$m: build for $$s"; \
 		(cd $$m && CGO_ENABLED=0 GOOS=$${s%/*} GOARCH=$${s#*/} go build -o /dev/null ./...); done; done
 
+.PHONY: tidy
+tidy: ## have each go.mod say what its module imports, and go.sum what that needs
+	@scripts/tidy
+
+.PHONY: release
+release: ## build dist/: static binaries of what is checked out, packages, bills of materials, checksums
+	go run ./release/build -o dist
+
+.PHONY: release-test
+release-test: ## install a release as users do: all engines by go install, the .deb, man, completion by bash, zsh and fish
+	PAWL_SOAK=1 scripts/install-servers
+	PAWL_SOAK=1 go test -count=1 -timeout 1h -v ./release
+
 .PHONY: bench
 bench: install ## measure pawl beside other libraries; prints a table, writes JSON to bench/results
 	cd bench && for e in redis etcd zookeeper postgres mariadb; do go run . -engine $$e; done
@@ -75,4 +88,4 @@ install: ## install the servers that the tests start
 
 .PHONY: clean
 clean: ## remove what make has built
-	rm -rf bin bench/results $${TMPDIR:-/tmp}/pawl-data-* $${TMPDIR:-/tmp}/pawl-ports
+	rm -rf bin dist bench/results $${TMPDIR:-/tmp}/pawl-data-* $${TMPDIR:-/tmp}/pawl-ports

@@ -44,19 +44,5 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/grpc v1.83.2 // indirect
-	google.golang.org/protobuf v1.36.11 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/pawl-go/pawl => ..
-
-replace github.com/pawl-go/pawl/integration => ../integration
-
-replace github.com/pawl-go/pawl/redisstore/rueidis => ../redisstore/rueidis
-
-replace github.com/pawl-go/pawl/etcdstore => ../etcdstore
-
-replace github.com/pawl-go/pawl/pgstore/pgx => ../pgstore/pgx
-
-replace github.com/pawl-go/pawl/mysqlstore/mysql => ../mysqlstore/mysql
-
-replace github.com/pawl-go/pawl/zkstore => ../zkstore

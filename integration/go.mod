@@ -48,7 +48,7 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
-	google.golang.org/protobuf v1.36.11 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 	modernc.org/libc v1.79.0 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
@@ -63,23 +63,3 @@ require (
 	go.etcd.io/etcd/client/v3 v3.6.16
 	golang.org/x/sys v0.49.0 // indirect
 )
-
-replace github.com/pawl-go/pawl => ..
-
-replace github.com/pawl-go/pawl/redisstore/rueidis => ../redisstore/rueidis
-
-replace github.com/pawl-go/pawl/redisstore/goredis => ../redisstore/goredis
-
-replace github.com/pawl-go/pawl/redisstore/valkeygo => ../redisstore/valkeygo
-
-replace github.com/pawl-go/pawl/etcdstore => ../etcdstore
-
-replace github.com/pawl-go/pawl/fence/etcdfence => ../fence/etcdfence
-
-replace github.com/pawl-go/pawl/fence/zkfence => ../fence/zkfence
-
-replace github.com/pawl-go/pawl/pgstore/pgx => ../pgstore/pgx
-
-replace github.com/pawl-go/pawl/zkstore => ../zkstore
-
-replace github.com/pawl-go/pawl/mysqlstore/mysql => ../mysqlstore/mysql

@@ -3,6 +3,7 @@ module github.com/pawl-go/pawl/cmd/pawl
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/creack/pty v1.1.24
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/go-zookeeper/zk v1.0.4
@@ -26,7 +27,6 @@ require (
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
-	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
@@ -44,17 +44,5 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/grpc v1.83.2 // indirect
-	google.golang.org/protobuf v1.36.11 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/pawl-go/pawl => ../..
-
-replace github.com/pawl-go/pawl/redisstore/rueidis => ../../redisstore/rueidis
-
-replace github.com/pawl-go/pawl/pgstore/pgx => ../../pgstore/pgx
-
-replace github.com/pawl-go/pawl/etcdstore => ../../etcdstore
-
-replace github.com/pawl-go/pawl/zkstore => ../../zkstore
-
-replace github.com/pawl-go/pawl/mysqlstore/mysql => ../../mysqlstore/mysql

@@ -8,5 +8,3 @@ require (
 )
 
 require filippo.io/edwards25519 v1.2.0 // indirect
-
-replace github.com/pawl-go/pawl => ../..

@@ -88,21 +88,10 @@ func examinerOf(scheme string) examiner {
 	switch scheme {
 	case "file":
 		return examiner{"folder", (*exam).folder, nil}
-	case "redis", "rediss", "valkey", "valkeys", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster":
-		return examiner{"Redis", (*exam).redis, redisRemedy}
-	case "postgres", "postgresql":
-		return examiner{"PostgreSQL", (*exam).postgres, pgRemedy}
-	case "mysql":
-		return examiner{"MySQL", (*exam).mysql, mysqlRemedy}
-	case storeurl.Quorum:
-		return examiner{"quorum", (*exam).quorum, nil}
-	case "etcd", "etcds":
-		return examiner{"etcd", (*exam).etcd, etcdRemedy}
-	case "zk":
-		return examiner{"ZooKeeper", (*exam).zookeeper, zkRemedy}
-	default: // mem
+	case "mem":
 		return examiner{"memory", (*exam).memory, nil}
 	}
+	return serverExaminerOf(scheme)
 }
 
 // Examine looks at the store of a URL, for locks with this TTL. The error is

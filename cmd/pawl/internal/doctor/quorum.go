@@ -1,3 +1,5 @@
+//go:build !folder
+
 package doctor
 
 import (

@@ -59,6 +59,18 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s has no %q:\n%s", name, want, text)
 		}
 	}
+	// The next one has only its own versions.
+	file := filepath.Join(dir, "CHANGELOG.md")
+	write(t, file, strings.Replace(read(t, file), "## [Unreleased]\n", "## [Unreleased]\n\n- More.\n", 1))
+	must(t, dir, "commit", "--quiet", "-am", "more")
+	if _, err := Release(dir, "v0.2.0-rc.1", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"sub/go.mod", "sub/go.sum", "go.work"} {
+		if text := read(t, filepath.Join(dir, name)); strings.Contains(text, "v0.1.0") || !strings.Contains(text, "example.com/a v0.2.0-rc.1") {
+			t.Errorf("%s has another version:\n%s", name, text)
+		}
+	}
 	if left := must(t, dir, "status", "--porcelain") + must(t, dir, "worktree", "prune", "--verbose"); left != "" {
 		t.Errorf("it left %s", left)
 	}

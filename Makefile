@@ -80,7 +80,7 @@ release-test: ## install a release as users do: all engines by go install, the .
 
 .PHONY: bench
 bench: install ## measure pawl beside other libraries; prints a table, writes JSON to bench/results
-	cd bench && for e in redis etcd zookeeper postgres mariadb; do go run . -engine $$e; done
+	cd bench && for e in redis quorum etcd zookeeper postgres mariadb; do go run . -engine $$e; done
 
 .PHONY: install
 install: ## install the servers that the tests start

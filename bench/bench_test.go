@@ -60,11 +60,7 @@ func measured(t *testing.T, args ...string) (printed string, got written) {
 func TestWholeRun(t *testing.T) {
 	printed, results := measured(t, "-rounds", "1", "-time", "100ms", "-procs", "2", "-goroutines", "2", "-waiters", "3",
 		"-held", "300", "-ttl", "3s", "-peers", "pawl,floor,redsync-5ms")
-	for line := range strings.Lines(printed) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
-			t.Errorf("%d columns: %s", n, line)
-		}
-	}
+	narrow(t, printed)
 	if results.Machine.Server == "" || len(results.Machine.Trips) != 2 {
 		t.Errorf("machine: %+v", results.Machine)
 	}
@@ -137,6 +133,33 @@ func TestEngines(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// One of several servers fails, and comes back.
+func TestQuorum(t *testing.T) {
+	printed, results := measured(t, "-engine", "quorum", "-only", "one,stopped,killed", "-rounds", "1", "-time", "50ms", "-peers", "pawl,floor")
+	narrow(t, printed)
+	for _, r := range results.Runs {
+		if n := r.Metrics["commands"]; r.Scenario == "one" && n < 5 {
+			t.Errorf("%s sent %g commands to five servers", r.Peer, n)
+		}
+		if r.Scenario != "one" && (r.Metrics["p99_up"] == 0 || r.Metrics["p99_us"] == 0) {
+			t.Errorf("%s, %s: %v", r.Scenario, r.Peer, r.Metrics)
+		}
+	}
+	if len(results.Runs) != 6 {
+		t.Errorf("%d runs", len(results.Runs))
+	}
+}
+
+// narrow fails if a terminal would break a line.
+func narrow(t *testing.T, printed string) {
+	t.Helper()
+	for line := range strings.Lines(printed) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
+			t.Errorf("%d columns: %s", n, line)
+		}
 	}
 }
 

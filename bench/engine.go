@@ -16,6 +16,9 @@ type engine struct {
 	// reach it and what stops it.
 	start   func(dir string) (addr string, stop func(), err error)
 	connect func(addr string) (server, error)
+	// fail stops or kills one server of several, and returns what mends that; nil where
+	// there is one.
+	fail func(how string) (mend func() error, err error)
 }
 
 // server is the engine under all peers, seen by the bench itself.
@@ -47,6 +50,7 @@ type usage struct {
 
 var engines = []engine{
 	{name: "redis", base: "floor", ring: true, peers: redisPeers, start: startRedis, connect: openRedisServer},
+	newQuorumEngine(),
 	{name: "etcd", base: "concurrency", peers: etcdPeers, start: startEtcd, connect: connectEtcd},
 	{name: "zookeeper", base: "go-zk", peers: zkPeers, start: startZK, connect: connectZK},
 	{name: "postgres", base: "floor", peers: postgresPeers, start: startPostgres, connect: connectPostgres},

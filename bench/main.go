@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -79,6 +80,7 @@ func start(ctx context.Context, args []string, out io.Writer) (err error) {
 	f.DurationVar(&b.ttl, "ttl", ttl, "TTL of the locks that are held")
 	file := f.String("json", "", "file for the results (default a new one in bench/results)")
 	profile := f.String("cpuprofile", "", "file for a CPU profile of this process")
+	allocs := f.String("memprofile", "", "file for a profile of all that this process allocates, which slows it")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -133,6 +135,14 @@ func start(ctx context.Context, args []string, out io.Writer) (err error) {
 			return err
 		}
 		defer pprof.StopCPUProfile()
+	}
+	if *allocs != "" {
+		p, err := os.Create(*allocs)
+		if err != nil {
+			return err
+		}
+		runtime.MemProfileRate = 1
+		defer func() { err = errors.Join(err, pprof.Lookup("allocs").WriteTo(p, 0), p.Close()) }()
 	}
 
 	began := time.Now()

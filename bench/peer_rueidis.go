@@ -80,14 +80,15 @@ type floorLocker struct {
 	cancel bool // requests end when their context does
 }
 
+const compareAndDelete = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
+
 func openFloor(cancel bool) func(string, *wire.Counter, time.Duration) (Locker, error) {
 	return func(addr string, sent *wire.Counter, ttl time.Duration) (Locker, error) {
 		client, err := rueidis.NewClient(rueidisOption(addr, sent))
 		if err != nil {
 			return nil, err
 		}
-		return &floorLocker{client: client, cancel: cancel, unlock: rueidis.NewLuaScript(
-			`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)}, nil
+		return &floorLocker{client: client, cancel: cancel, unlock: rueidis.NewLuaScript(compareAndDelete)}, nil
 	}
 }
 
@@ -119,4 +120,49 @@ func (h *floorHeld) Unlock() error {
 		err = errors.New("floor: the key was not there")
 	}
 	return err
+}
+
+// queueLocker is the least that a queue can be: no crash is dealt with, and nobody waits.
+type queueLocker struct {
+	client       rueidis.Client
+	enter, leave *rueidis.Lua
+	id           atomic.Int64
+}
+
+func openQueue(addr string, sent *wire.Counter, _ time.Duration) (Locker, error) {
+	client, err := rueidis.NewClient(rueidisOption(addr, sent))
+	if err != nil {
+		return nil, err
+	}
+	return &queueLocker{
+		client: client,
+		enter:  rueidis.NewLuaScript(`return redis.call('RPUSH', KEYS[1], ARGV[1])`),
+		leave: rueidis.NewLuaScript(`redis.call('LPOP', KEYS[1])
+local next = redis.call('LINDEX', KEYS[1], 0)
+if next then redis.call('PUBLISH', next, KEYS[1]) end
+return 1`),
+	}, nil
+}
+
+func (l *queueLocker) Lock(ctx context.Context, name string) (Held, error) {
+	n, err := l.enter.Exec(ctx, l.client, []string{name}, []string{strconv.FormatInt(l.id.Add(1), 36)}).AsInt64()
+	if err == nil && n != 1 {
+		err = errors.New("queue: somebody else is there")
+	}
+	return queueHeld{l, ctx, name}, err
+}
+
+func (l *queueLocker) Close() error {
+	l.client.Close()
+	return nil
+}
+
+type queueHeld struct {
+	l    *queueLocker
+	ctx  context.Context
+	name string
+}
+
+func (h queueHeld) Unlock() error {
+	return h.l.leave.Exec(h.ctx, h.l.client, []string{h.name}, nil).Error()
 }

@@ -72,7 +72,10 @@ var scenarios = []scenario{
 		entries: func(b *bench) []entry {
 			return b.among(impatient, func(ctx context.Context, p peer) (metrics, error) { return b.uncontended(ctx, p, 64) })
 		},
-	}, {
+	},
+	struckScenario("stopped", "one of the servers is stopped (SIGSTOP)"),
+	struckScenario("killed", "one of the servers is killed"),
+	{
 		name: "process",
 		title: func(b *bench) string {
 			return count(b.waiters, "goroutine") + " of one process on one name" + b.workTitle()
@@ -146,4 +149,28 @@ var scenarios = []scenario{
 		entries: func(b *bench) []entry { return []entry{{"pawl", b.held}} },
 		once:    true,
 	},
+}
+
+// struckScenario is one for several servers, of which one fails.
+func struckScenario(how, what string) scenario {
+	return scenario{
+		name:  how,
+		title: func(*bench) string { return "Lock and Unlock, 1 goroutine, when " + what },
+		note:  "up: in the same turn before that; ×base: p50; ×up: p99; longest: of all rounds",
+		columns: []column{
+			{head: "up p50", metric: "p50_up", format: "%.1f"},
+			{head: "up p99", metric: "p99_up", format: "%.0f"},
+			{head: "p50 µs", metric: "p50_us", format: "%.1f"},
+			{head: "×base", metric: "p50_us", format: "%.2f", by: byBase},
+			{head: "p99 µs", metric: "p99_us", format: "%.0f"},
+			{head: "×up", metric: "times_p99", format: "%.2f"},
+			{head: "longest ms", metric: "longest_ms", format: "%.1f", worst: true},
+		},
+		entries: func(b *bench) []entry {
+			if b.engine.fail == nil {
+				return nil
+			}
+			return b.among(impatient, func(ctx context.Context, p peer) (metrics, error) { return b.struck(ctx, p, how) })
+		},
+	}
 }

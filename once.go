@@ -253,7 +253,7 @@ func instead(now onceSnapshot) string {
 // forget takes a run that failed from the record. If that fails, the next run
 // replaces it, or it goes after seven days.
 func (c *onceCall) forget(ctx context.Context, started onceSnapshot) {
-	ctx, cancel := retry.WithTimeout(context.WithoutCancel(ctx), retry.Cleanup)
+	ctx, cancel := retry.Detached(ctx, retry.Cleanup)
 	defer cancel()
 	call := c.running.Call("forget")
 	call.NoRetry()

@@ -24,21 +24,29 @@ const (
 )
 
 func (s *store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error) {
-	return s.enter(ctx, &c, enterScript, s.keys(c.Name, c.ID))
+	return s.enter(ctx, &c, enterScript)
 }
 
 // enter enters the claim by a script; more are its arguments behind those of the claim.
-func (s *store) enter(ctx context.Context, c *driver.Claim, sc *Script, keys []string, more ...string) (driver.Status, error) {
+func (s *store) enter(ctx context.Context, c *driver.Claim, sc *Script, more ...string) (driver.Status, error) {
 	if !c.Try {
 		// Whom nobody can wake is passed over, so listen before standing in
 		// the queue; and know the claim before the grant can come.
 		s.box.await(ctx, c.Name, c.TTL)
-		s.box.expect(c.Name, keys[0], c.ID, c.TTL)
 	}
+	key, args := s.claimArgs(c, sc != voteScript)
+	if !c.Try {
+		s.box.expect(c.Name, key, c.ID, c.TTL)
+	}
+	var words []string
+	if sc == voteScript {
+		words = append(make([]string, 0, 12), key, s.memory(), s.mark(""))
+	} else {
+		words = s.keysOf(key, c.Name, c.ID)
+	}
+	k := len(words)
+	words = append(append(words, args[:]...), more...)
 	sent := time.Now()
-	k := len(keys)
-	words := claimArgs(keys, c, s.box.box(c.Name), s.box.ownerText(c.Owner))
-	words = append(words, more...)
 	if c.Try {
 		words = append(words, "try")
 	}
@@ -68,7 +76,7 @@ func (s *store) enter(ctx context.Context, c *driver.Claim, sc *Script, keys []s
 		s.box.forget(c.ID)
 	}
 	if st.State == driver.Holding {
-		s.watch.holds(keys[0], c.ID, "-")
+		s.watch.holds(key, c.ID, "-")
 	}
 	s.notEntered(err, *c)
 	return st, err
@@ -93,8 +101,8 @@ func (s *store) EnterAll(ctx context.Context, cs []driver.Claim) ([]driver.Statu
 	}
 	keys, args := make([]string, 0, len(cs)+1), make([]string, 0, 3*len(cs))
 	for i := range cs {
-		keys = append(keys, s.queueKey(cs[i].Name))
-		args = claimArgs(args, &cs[i], s.box.box(cs[i].Name), s.box.ownerText(cs[i].Owner))
+		key, claim := s.claimArgs(&cs[i], true)
+		keys, args = append(keys, key), append(args, claim[:]...)
 	}
 	keys = append(keys, s.mark(cs[0].Name))
 	sent := time.Now()
@@ -260,17 +268,18 @@ func (s *store) held(key string, r *driver.Ref, state driver.State) {
 }
 
 func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
-	words := s.keys(r.Name, r.ID)
+	key, used := s.keyAnd(r.Name, r.Used)
+	words := s.keysOf(key, r.Name, r.ID)
 	k := len(words)
 	words = append(words, r.ID, markArg(r.Mark))
-	s.watch.ended(words[0], r.ID)
+	s.watch.ended(key, r.ID)
 	switch doubt := s.doubts.has(r.ID); {
 	case doubt:
-		words = append(words, strconv.FormatInt(r.Used, 10), strconv.FormatInt(queue.Micros(r.Linger), 10), "1")
+		words = append(words, used, strconv.FormatInt(queue.Micros(r.Linger), 10), "1")
 	case r.Linger != 0:
-		words = append(words, strconv.FormatInt(r.Used, 10), strconv.FormatInt(queue.Micros(r.Linger), 10))
+		words = append(words, used, strconv.FormatInt(queue.Micros(r.Linger), 10))
 	case r.Used != 0:
-		words = append(words, strconv.FormatInt(r.Used, 10))
+		words = append(words, used)
 	}
 	var reply string
 	var err error

@@ -23,8 +23,7 @@ func (s *store) Vote(ctx context.Context, v driver.Vote) (driver.Status, error) 
 	if s.cluster {
 		return driver.Status{}, errNode
 	}
-	keys := s.keys(v.Name, "")
-	return s.enter(ctx, &v.Claim, voteScript, []string{keys[0], s.memory(), keys[1]},
+	return s.enter(ctx, &v.Claim, voteScript,
 		v.Epoch, strconv.FormatInt(v.Floor, 10), strconv.FormatInt(v.Token, 10))
 }
 

@@ -37,14 +37,21 @@ func (f *fields) int() int64 {
 	return n
 }
 
-// claimArgs appends a claim as the scripts that enter it read it: three arguments;
-// see lua/enter.lua.
-func claimArgs(args []string, c *driver.Claim, box, owner string) []string {
+// claimArgs returns the key of a claim's queue, and the claim as the scripts that enter it
+// read it: three arguments; see lua/enter.lua. All are one allocation. alone: it may be
+// granted all units, and then has spare tokens.
+func (s *store) claimArgs(c *driver.Claim, alone bool) (key string, args [3]string) {
+	box, owner := s.box.box(c.Name), s.box.ownerText(c.Owner)
 	ttl := queue.Micros(c.TTL)
 	var buf [20]byte
 	digits := strconv.AppendInt(buf[:0], ttl, 10)
 	var b strings.Builder
-	b.Grow(96 + len(box) + len(owner))
+	b.Grow(112 + len(s.prefix) + len(c.Name) + len(box) + len(owner))
+	b.WriteString(s.prefix)
+	b.WriteString(":{")
+	b.WriteString(c.Name)
+	b.WriteByte('}')
+	k := b.Len()
 	b.WriteString("000000000000"[len(digits):]) // MaxTTL has 12 digits
 	b.Write(digits)
 	b.WriteByte(' ')
@@ -59,7 +66,7 @@ func claimArgs(args []string, c *driver.Claim, box, owner string) []string {
 	if c.Overtake {
 		b.WriteByte('o')
 	}
-	if c.Units == c.Limit {
+	if alone && c.Units == c.Limit {
 		b.WriteByte('a')
 	}
 	b.WriteString("- ")
@@ -68,7 +75,17 @@ func claimArgs(args []string, c *driver.Claim, box, owner string) []string {
 	b.WriteString(owner)
 	text := b.Len()
 	b.Write(strconv.AppendInt(buf[:0], (ttl+999)/1000+60000, 10))
-	return append(args, c.ID, b.String()[text:], b.String()[:text])
+	all := b.String()
+	return all[:k], [3]string{c.ID, all[text:], all[k:text]}
+}
+
+// keyAnd returns queueKey and a number as text, by one allocation.
+func (s *store) keyAnd(name string, n int64) (key, number string) {
+	b := make([]byte, 0, 128)
+	b = append(append(append(append(b, s.prefix...), ":{"...), name...), '}')
+	k := len(b)
+	all := string(strconv.AppendInt(b, n, 10))
+	return all[:k], all[k:]
 }
 
 // markArg is an owner's mark as the scripts have it.

@@ -70,6 +70,7 @@ type store struct {
 	conn     Conn
 	cluster  bool // keys of one script are of one slot, and declared
 	prefix   string
+	oneMark  string // the key of the mark, if not a cluster
 	replicas int
 	confirm  Confirmer // if replicas is not 0
 	box      *mailbox
@@ -93,6 +94,7 @@ func New(conn Conn, o *Options) (*Store, error) {
 		}
 		s.prefix = o.Prefix
 	}
+	s.oneMark = s.prefix + ":mark"
 	s.groups.store = s
 	if o != nil && o.Replicas != 0 {
 		var can bool
@@ -146,14 +148,16 @@ func (s *store) mark(name string) string {
 	if s.cluster {
 		return s.prefix + ":mark:{" + slotTag(name) + "}"
 	}
-	return s.prefix + ":mark"
+	return s.oneMark
 }
 
 // keys are those that a script about one name is told, with room for arguments
 // behind them. A cluster wants to know all of them before: also those that are there
 // sometimes only, the zset and, for a claim that comes or goes, its bar.
-func (s *store) keys(name, claim string) []string {
-	keys := append(make([]string, 0, 8), s.queueKey(name))
+func (s *store) keys(name, claim string) []string { return s.keysOf(s.queueKey(name), name, claim) }
+
+func (s *store) keysOf(queue, name, claim string) []string {
+	keys := append(make([]string, 0, 8), queue)
 	if s.cluster {
 		keys = append(keys, keys[0]+":q")
 		if claim != "" {

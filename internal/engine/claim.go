@@ -37,6 +37,7 @@ type claim struct {
 // backing is what a claim points to, which so needs no allocation of its own.
 type backing struct {
 	belief    belief // the first one
+	tenant    tenant // the first one
 	entering  entering
 	holding   holding
 	departure departure // see depart
@@ -123,9 +124,14 @@ func (s sighting) now(at instant) *driver.Entry {
 	return &b
 }
 
-// newClaim makes a claim that nobody is told about yet.
+// newClaim makes a claim that nobody is told about yet. The line's first one is a part
+// of the line.
 func newClaim(l *line, id string) *claim {
-	cl := &claim{line: l, id: id, ttl: l.key.TTL}
+	cl := &l.first
+	if cl.line != nil {
+		cl = new(claim)
+	}
+	cl.line, cl.id, cl.ttl = l, id, l.key.TTL
 	cl.state = &cl.backing.entering
 	cl.backing.belief.plain = l.key.NoRenewal
 	cl.belief.Store(&cl.backing.belief)

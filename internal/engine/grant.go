@@ -318,7 +318,7 @@ func (e *Engine) release(ctx context.Context, t *tenant) error {
 	if d == nil {
 		return err
 	}
-	ctx, cancel := retry.WithTimeout(context.WithoutCancel(ctx), min(retry.Cleanup, d.ttl))
+	ctx, cancel := retry.Detached(ctx, min(retry.Cleanup, d.ttl))
 	defer cancel()
 	known, err := e.leave(ctx, d)
 	if err != nil {

@@ -39,6 +39,8 @@ type line struct {
 	closed  bool
 	rivals  time.Time // when others were last known to wait in the store
 	trouble error     // the last failure of the store, while the lock is waited for
+
+	first claim // see newClaim: most lines have one
 }
 
 const (

@@ -34,7 +34,11 @@ type tenant struct {
 // serve makes the claim's next tenant, beside those that hold.
 func (cl *claim) serve(terms *Terms, token int64, at instant) *tenant {
 	h := cl.held()
-	t := &tenant{claim: cl, leases: 1}
+	t := &cl.backing.tenant
+	if t.claim != nil {
+		t = new(tenant)
+	}
+	t.claim, t.leases = cl, 1
 	t.token.Store(token)
 	t.begin(terms, at)
 	if other := h.tenants; other != nil && other.err == nil {

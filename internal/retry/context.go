@@ -10,13 +10,35 @@ import (
 // timer unless Done is called. A timer would cost more than all else that is done
 // here for a lock that nobody else wants, and some clients of engines only look
 // at the deadline.
+//
+// It is inlined, so that the CancelFunc is no allocation of its own.
 func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	l := newLazy(ctx, d)
+	if l == nil {
+		return ctx, nothing
+	}
+	return l, l.cancel
+}
+
+// newLazy returns nil if ctx ends by then.
+func newLazy(ctx context.Context, d time.Duration) *lazy {
 	end := time.Now().Add(d)
 	if own, ok := ctx.Deadline(); ok && !own.After(end) {
-		return ctx, func() {}
+		return nil
 	}
-	l := &lazy{Context: ctx, end: end}
+	return &lazy{Context: ctx, end: end}
+}
+
+func nothing() {}
+
+// Detached is WithTimeout for what goes on when ctx ends: its values are those of ctx.
+func Detached(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	l := newDetached(ctx, d)
 	return l, l.cancel
+}
+
+func newDetached(ctx context.Context, d time.Duration) *lazy {
+	return &lazy{Context: ctx, end: time.Now().Add(d), detached: true}
 }
 
 // Ends returns what ends ctx: a channel, nil if there is none, or the time, zero if there
@@ -29,6 +51,9 @@ func Ends(ctx context.Context) (done <-chan struct{}, end time.Time) {
 		if !ok {
 			return ctx.Done(), end
 		}
+		if l.detached {
+			return nil, end
+		}
 		ctx = l.Context
 	}
 }
@@ -36,7 +61,8 @@ func Ends(ctx context.Context) (done <-chan struct{}, end time.Time) {
 // lazy is a context with a deadline that makes a timer when Done is first called.
 type lazy struct {
 	context.Context
-	end time.Time
+	end      time.Time
+	detached bool // the end of Context is not this one's
 
 	mu    sync.Mutex
 	timed context.Context // made by the first Done; decides everything from then on
@@ -50,6 +76,13 @@ var closed = func() <-chan struct{} {
 	return c
 }()
 
+func (l *lazy) parent() context.Context {
+	if l.detached {
+		return context.WithoutCancel(l.Context)
+	}
+	return l.Context
+}
+
 func (l *lazy) Deadline() (time.Time, bool) { return l.end, true }
 
 func (l *lazy) Done() <-chan struct{} {
@@ -59,7 +92,7 @@ func (l *lazy) Done() <-chan struct{} {
 		return closed
 	}
 	if l.timed == nil {
-		l.timed, l.stop = context.WithDeadline(l.Context, l.end)
+		l.timed, l.stop = context.WithDeadline(l.parent(), l.end)
 	}
 	return l.timed.Done()
 }
@@ -71,7 +104,7 @@ func (l *lazy) Err() error {
 	case l.err != nil:
 	case l.timed != nil:
 		return l.timed.Err()
-	case l.Context.Err() != nil:
+	case !l.detached && l.Context.Err() != nil:
 		l.err = l.Context.Err()
 	case !time.Now().Before(l.end):
 		l.err = context.DeadlineExceeded
@@ -86,7 +119,7 @@ func (l *lazy) Value(key any) any {
 	from := l.timed
 	l.mu.Unlock()
 	if from == nil {
-		from = l.Context
+		from = l.parent()
 	}
 	return from.Value(key)
 }

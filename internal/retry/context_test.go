@@ -101,3 +101,59 @@ func TestOutlast(t *testing.T) {
 		}
 	})
 }
+
+type valueKey struct{}
+
+func TestDetached(t *testing.T) {
+	for _, asked := range []string{"Err", "Done"} {
+		synctest.Test(t, func(t *testing.T) {
+			parent, end := context.WithCancelCause(context.WithValue(t.Context(), valueKey{}, "kept"))
+			end(errors.New("reason"))
+			ctx, cancel := Detached(parent, time.Second)
+			defer cancel()
+			if asked == "Done" {
+				ctx.Done()
+			}
+			if done, until := Ends(ctx); done != nil || until.IsZero() {
+				t.Errorf("it ends by %v, at %v", done, until)
+			}
+			if ctx.Err() != nil || context.Cause(ctx) != nil || ctx.Value(valueKey{}) != "kept" {
+				t.Errorf("it has ended with ctx: %v, %v", ctx.Err(), context.Cause(ctx))
+			}
+			derived, stop := context.WithCancel(ctx)
+			defer stop()
+			if derived.Err() != nil {
+				t.Errorf("a context derived from it has ended: %v", derived.Err())
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if ctx.Err() != context.DeadlineExceeded || derived.Err() != context.DeadlineExceeded {
+				t.Errorf("a second later: %v, %v", ctx.Err(), derived.Err())
+			}
+		})
+	}
+}
+
+// The engine makes two for each lock, and nothing else there is as dear.
+func TestOneAllocation(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	for name, f := range map[string]func(){
+		"WithTimeout": func() {
+			one, cancel := WithTimeout(ctx, time.Second)
+			defer cancel()
+			two, cancel := WithTimeout(one, time.Hour)
+			defer cancel()
+			two.Deadline()
+		},
+		"Detached": func() {
+			one, cancel := Detached(ctx, time.Second)
+			defer cancel()
+			one.Deadline()
+		},
+	} {
+		if n := testing.AllocsPerRun(100, f); n > 1 {
+			t.Errorf("%s: %g allocations", name, n)
+		}
+	}
+}

@@ -11,7 +11,8 @@
 -- A claim that came to a free queue is alone there, mostly, and leaves soon. Until
 -- it is renewed, or anything else happens to the queue, K is a string: the token,
 -- and the claim as it came. That takes the server half the time. state makes it the
--- hash.
+-- hash. The token stands for the time of the grant: that of a vote may be ahead of the
+-- clock, and the claim's TTL is that much less.
 --
 --   s      LAST X KIND LIMIT USED N O SEQ MIN D H
 --   claim  UNITS FLAGS SPOKE AT TTL GRANTED TOKEN SEQ ARRIVED MARK BOX OWNER

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/engine"
+	"github.com/pawl-go/pawl/internal/kind"
 )
 
 // Lease is a lock that is held, or several that [Client.LockAll] took: if one of
@@ -55,41 +54,26 @@ func (l *Lease) Handle() string {
 	return formatHandle(&l.grant, h)
 }
 
-// permitMark stands before the number of permits in a semaphore's handle, and
-// readerMark ends that of a reader.
-const (
-	permitMark = ".n"
-	readerMark = ".r"
-)
-
 func formatHandle(g *engine.Grant, h engine.Handle) string {
-	text := h.ID + "." + strconv.FormatInt(h.Token, 10)
-	switch k := g.Key(); {
-	case k.Kind == driver.KindRW && h.Units < k.Limit:
-		text += readerMark
-	case k.Kind == driver.KindSemaphore:
-		text += permitMark + strconv.FormatInt(h.Units, 10)
-	}
-	return text
+	return kind.Handle{ID: h.ID, Token: h.Token, Kind: g.Key().Kind, Units: h.Units}.String()
 }
 
-// adopt takes over the claim that a handle names, without its mark, for l.
-func (c *Client) adopt(ctx context.Context, key engine.Key, handle string, l *Lease) error {
-	id, token, _ := strings.Cut(handle, ".")
-	h := engine.Handle{ID: id, Units: key.Units}
-	var err error
-	if h.Token, err = strconv.ParseInt(token, 10, 64); err != nil || driver.CheckID(id) != nil {
-		return notAdoptable(key.Name, handle)
+// adoptable reads the handle of a lock of that kind.
+func adoptable(name, handle string, of driver.Kind) (kind.Handle, error) {
+	h, ok := kind.Parse(handle, of)
+	if !ok {
+		return h, fmt.Errorf("adopt %q: %w handle %q: it is no Lease.Handle of such a lock", name, ErrInvalid, handle)
 	}
-	err = c.core.Adopt(ctx, key, c.terms, h, &l.grant)
+	return h, nil
+}
+
+// adopt takes over the claim that a handle names, for l.
+func (c *Client) adopt(ctx context.Context, key engine.Key, h kind.Handle, l *Lease) error {
+	err := c.core.Adopt(ctx, key, c.terms, engine.Handle{ID: h.ID, Token: h.Token, Units: key.Units}, &l.grant)
 	if held, ok := err.(*engine.HeldError); ok {
 		return fmt.Errorf("adopt %q: it was adopted already, or changed since it was handed over: %w", key.Name, public(held))
 	}
 	return err
-}
-
-func notAdoptable(name, handle string) error {
-	return fmt.Errorf("adopt %q: %w handle %q: it is no Lease.Handle of such a lock", name, ErrInvalid, handle)
 }
 
 // Deadline is when the lease ends unless it is renewed before: by the local

@@ -64,8 +64,12 @@ func (m *Mutex) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
+	h, err := adoptable(m.name, handle, driver.KindMutex)
+	if err != nil {
+		return nil, err
+	}
 	l := newLease()
-	if err := m.client.adopt(ctx, key, handle, l); err != nil {
+	if err := m.client.adopt(ctx, key, h, l); err != nil {
 		return nil, err
 	}
 	return l, nil

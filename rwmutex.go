@@ -3,10 +3,10 @@ package pawl
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/engine"
+	"github.com/pawl-go/pawl/internal/kind"
 )
 
 // RWMutex is a lock that any number of readers, or one writer, hold at a time.
@@ -38,7 +38,7 @@ type RWMutex struct {
 }
 
 // readers is how many may read at a time.
-const readers = driver.MaxLimit
+const readers = kind.Readers
 
 // RWMutex returns the read-write lock of that name: 1 to 512 bytes of UTF-8
 // without control characters and braces. It does no I/O.
@@ -85,17 +85,16 @@ func (m *RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) er
 // Adopt takes over a lease, of a reader or a writer as it was there, as
 // [Mutex.Adopt] does.
 func (m *RWMutex) Adopt(ctx context.Context, handle string) (*RWLease, error) {
-	units := int64(readers)
-	handle, reads := strings.CutSuffix(handle, readerMark)
-	if reads {
-		units = 1
+	h, err := adoptable(m.name, handle, driver.KindRW)
+	if err != nil {
+		return nil, err
 	}
-	key, err := m.key(ctx, units)
+	key, err := m.key(ctx, h.Units)
 	if err != nil {
 		return nil, err
 	}
 	l := newRWLease()
-	if err := m.client.adopt(ctx, key, handle, &l.Lease); err != nil {
+	if err := m.client.adopt(ctx, key, h, &l.Lease); err != nil {
 		return nil, err
 	}
 	return l, nil

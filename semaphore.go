@@ -3,11 +3,10 @@ package pawl
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/engine"
+	"github.com/pawl-go/pawl/internal/kind"
 	"github.com/pawl-go/pawl/internal/retry"
 )
 
@@ -32,9 +31,7 @@ type Semaphore struct {
 	limit  int64
 }
 
-// maxPermits is well below the limits by which the engine knows a RWMutex and a
-// Barrier: a semaphore must not pass for one of them.
-const maxPermits = driver.MaxLimit / 2
+const maxPermits = kind.MaxPermits
 
 // Semaphore returns the semaphore of that name with that many permits, up to
 // 2^30. It does no I/O.
@@ -96,17 +93,16 @@ func checkPermits(limit int64) error {
 // Adopt takes over a lease with all its permits from another process, or another
 // client, as [Mutex.Adopt] does.
 func (s *Semaphore) Adopt(ctx context.Context, handle string) (*Lease, error) {
-	id, permits, _ := strings.Cut(handle, permitMark)
-	units, err := strconv.ParseInt(permits, 10, 64)
+	h, err := adoptable(s.name, handle, driver.KindSemaphore)
 	if err != nil {
-		return nil, notAdoptable(s.name, handle)
+		return nil, err
 	}
-	key, err := s.key(ctx, units)
+	key, err := s.key(ctx, h.Units)
 	if err != nil {
 		return nil, err
 	}
 	l := newLease()
-	if err := s.client.adopt(ctx, key, id, l); err != nil {
+	if err := s.client.adopt(ctx, key, h, l); err != nil {
 		return nil, err
 	}
 	return l, nil

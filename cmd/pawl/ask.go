@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/pawlhttp"
 )
 
 func (a *app) askCommand() *cobra.Command {
@@ -47,7 +48,7 @@ func (a *app) ask(ctx context.Context, c *pawl.Client, name string) error {
 		return a.printJSON(a.out, struct {
 			Name  string      `json:"name"`
 			Asked []claimJSON `json:"asked"`
-		}{name, claimsJSON(asked)})
+		}{name, pawlhttp.ClaimsOf(asked)})
 	}
 	if len(asked) == 0 {
 		fmt.Fprintf(a.out, "Nobody is there who holds %s.\n", printable(name))

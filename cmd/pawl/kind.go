@@ -6,11 +6,12 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	kinds "github.com/pawl-go/pawl/internal/kind"
 )
 
 const (
-	rwLimit    = driver.MaxLimit
-	maxPermits = driver.MaxLimit / 2 // as pawl.Semaphore has it
+	rwLimit    = kinds.Readers
+	maxPermits = kinds.MaxPermits
 )
 
 // kind is how a run holds its name.

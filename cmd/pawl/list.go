@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/pawlhttp"
 )
 
 func (a *app) listCommand() *cobra.Command {
@@ -167,7 +168,7 @@ func (l *listArray) print(part []pawl.Queue) error {
 		if _, err := io.WriteString(l.app.out, before); err != nil {
 			return fmt.Errorf("write JSON: %w", err)
 		}
-		if err := l.app.printJSON(l.app.out, toJSON(&part[i])); err != nil {
+		if err := l.app.printJSON(l.app.out, pawlhttp.QueueOf(&part[i])); err != nil {
 			return err
 		}
 	}

@@ -253,7 +253,7 @@ can't be guarded; 'pawl doctor' and 'pawl torture' have some of their own, see t
 	a.storeGiven = func() bool { return flags.Changed("store") }
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(a.runCommand(), a.electCommand(), a.leaderCommand(), a.latchCommand(), a.barrierCommand(), a.listCommand(), a.showCommand(), a.askCommand(), a.releaseCommand(), a.limitCommand(), a.doctorCommand(), a.tortureCommand(), a.tortureProcessCommand(), a.schemaCommand(), a.quorumCommand(), a.manCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.electCommand(), a.leaderCommand(), a.latchCommand(), a.barrierCommand(), a.listCommand(), a.showCommand(), a.askCommand(), a.releaseCommand(), a.limitCommand(), a.doctorCommand(), a.serveCommand(), a.tortureCommand(), a.tortureProcessCommand(), a.schemaCommand(), a.quorumCommand(), a.manCommand(), a.versionCommand())
 	return root
 }
 

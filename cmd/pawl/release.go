@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/pawlhttp"
 )
 
 func (a *app) releaseCommand() *cobra.Command {
@@ -51,7 +52,7 @@ func (a *app) printReleased(name string, removed []pawl.Entry) error {
 		return a.printJSON(a.out, struct {
 			Name    string      `json:"name"`
 			Removed []claimJSON `json:"removed"`
-		}{name, claimsJSON(removed)})
+		}{name, pawlhttp.ClaimsOf(removed)})
 	}
 	if len(removed) == 0 {
 		fmt.Fprintf(a.out, "Nobody holds %s.\n", printable(name))
@@ -72,7 +73,7 @@ func (a *app) refuse(ctx context.Context, c *pawl.Client, name string) error {
 	if len(holders) == 0 {
 		return a.printReleased(name, nil)
 	}
-	f := &failure{status: exitUsage, queue: toJSON(&q)}
+	f := &failure{status: exitUsage, queue: pawlhttp.QueueOf(&q)}
 	f.err = fmt.Errorf("release %q: it is %s; add --force to take it away", name, holding(&holders[0]))
 	if more := len(holders) - 1; more > 0 {
 		f.err = fmt.Errorf("release %q: it is %s, and by %d more; add --force to take it away from all", name, holding(&holders[0]), more)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/pawlhttp"
 )
 
 func (a *app) showCommand() *cobra.Command {
@@ -44,7 +45,7 @@ func (a *app) show(ctx context.Context, c *pawl.Client, name string) error {
 		return engine(err)
 	}
 	if a.json {
-		return a.printJSON(a.out, toJSON(&q))
+		return a.printJSON(a.out, pawlhttp.QueueOf(&q))
 	}
 	holders, waiters := split(&q)
 	if len(q.Claims) == 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/pawlhttp"
 )
 
 // printable replaces what would steer a terminal: labels and host names come
@@ -137,41 +138,8 @@ func or(s, none string) string {
 	return s
 }
 
-// queueJSON is a queue for programs. Spans are in milliseconds.
-type queueJSON struct {
-	Name  string `json:"name"`
-	Kind  string `json:"kind,omitempty"`
-	Limit int64  `json:"limit,omitempty"`
-	// Declared is the limit that those who use it give, if 'pawl limit' has made
-	// it another.
-	Declared int64       `json:"declared,omitempty"`
-	Holders  []claimJSON `json:"holders"`
-	Waiters  []claimJSON `json:"waiters"`
-}
-
-type claimJSON struct {
-	ID string `json:"id"`
-	pawl.Owner
-	Units     int64 `json:"units"`
-	Token     int64 `json:"token,omitempty"`
-	AgeMS     int64 `json:"age_ms"`
-	HeldMS    int64 `json:"held_ms,omitempty"`
-	TTLMS     int64 `json:"ttl_ms"`
-	Lingering bool  `json:"lingering,omitempty"`
-}
-
-func toJSON(q *pawl.Queue) *queueJSON {
-	holders, waiters := split(q)
-	return &queueJSON{q.Name, kindWord(q.Kind), q.Limit, q.Declared, claimsJSON(holders), claimsJSON(waiters)}
-}
-
-func claimsJSON(entries []pawl.Entry) []claimJSON {
-	out := make([]claimJSON, 0, len(entries))
-	for _, e := range entries {
-		out = append(out, claimJSON{
-			ID: e.ID, Owner: e.Owner, Units: e.Units, Token: e.Token, AgeMS: e.Age.Milliseconds(),
-			HeldMS: e.Held.Milliseconds(), TTLMS: e.TTL.Milliseconds(), Lingering: e.Lingering,
-		})
-	}
-	return out
-}
+// What programs are told is the same here and over HTTP.
+type (
+	queueJSON = pawlhttp.Queue
+	claimJSON = pawlhttp.Claim
+)

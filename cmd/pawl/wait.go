@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/pawlhttp"
 )
 
 // gaveUp makes of the error of a Lock what the user is told. cause is why
@@ -42,7 +43,7 @@ func (s *session) gaveUp(cause, err error) error {
 		return &failure{status: exitBusy}
 	}
 	holders, waiters := split(&q)
-	f := &failure{status: exitBusy, queue: toJSON(&q)}
+	f := &failure{status: exitBusy, queue: pawlhttp.QueueOf(&q)}
 	var holder *pawl.Entry
 	if len(holders) > 0 {
 		holder = &holders[0]
@@ -243,7 +244,7 @@ func (a *app) tellWaiting(e pawl.Event, name, last string) string {
 	case a.json:
 		out := waitingJSON{Event: e.Kind.String(), Name: name, Place: e.Ahead + 1}
 		if e.Blocker != nil {
-			out.Holder = &claimsJSON([]pawl.Entry{*e.Blocker})[0]
+			out.Holder = &pawlhttp.ClaimsOf([]pawl.Entry{*e.Blocker})[0]
 		}
 		a.sayJSON(out)
 	case e.Blocker == nil:

@@ -31,6 +31,7 @@ func TestEngines(t *testing.T) {
 			t.Run("together", func(t *testing.T) {
 				for name, test := range map[string]func(*bundle, servers.Engine){
 					"counter": testCounter, "stopped waiter": testStoppedWaiter, "killed holder": testKilledHolder, "names": testNames, "synchronizers": testSynchronizers,
+					"serve": testServe,
 				} {
 					t.Run(name, func(t *testing.T) {
 						t.Parallel()

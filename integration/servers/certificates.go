@@ -12,12 +12,24 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"testing"
 	"time"
 )
 
 // certificates are files in PEM: of an authority of its own, and of what it has signed
 // for 127.0.0.1, servers and clients.
 type certificates struct{ ca, cert, key string }
+
+// Certificates makes files in PEM: the certificate of an authority, and one that it has
+// signed for 127.0.0.1, servers and clients, whose name is localhost, with its key.
+func Certificates(t testing.TB) (ca, cert, key string) {
+	t.Helper()
+	c, err := makeCertificates(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.ca, c.cert, c.key
+}
 
 func makeCertificates(dir string) (*certificates, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -13,7 +13,8 @@
 //
 // All clients name the same nodes in the same order, and use the same MaxTTL.
 //
-// A node must implement [driver.Node]: redisstore and memstore do.
+// A node must implement [driver.Node]: redisstore and memstore do. On the keys of other
+// libraries that use Redlock, package redlock makes one store of plain locks.
 //
 // # What it can do
 //

@@ -104,7 +104,7 @@ func newStore(nodes []driver.Store, o *Options) (*store, error) {
 		}
 		n, ok := d.(driver.Node)
 		if !ok {
-			return nil, fmt.Errorf("%s, a %T, cannot be one of a quorum: %w", name, d, driver.ErrUnsupported)
+			return nil, fmt.Errorf("%s, a %T, cannot be one of a quorum, for it cannot tell what it has forgotten (of plain locks, package quorum/redlock makes one store): %w", name, d, driver.ErrUnsupported)
 		}
 		s.nodes = append(s.nodes, &node{Node: n, index: i, name: name, least: patience, alarm: make(chan struct{})})
 	}

@@ -62,3 +62,33 @@ func TestPlain(t *testing.T) {
 	b.Run("list", "--store", r.URL()+"?recipe=plain").Want(69)
 	b.doctor(0).want(t, "note", "recipe", "plain")
 }
+
+// A majority of plain locks: Redlock, as other libraries do it.
+func TestRedlockCommand(t *testing.T) {
+	t.Parallel()
+	var rs []*servers.Redis
+	var urls []string
+	for range 3 {
+		r := servers.RunRedis(t, servers.RedisOptions{})
+		rs, urls = append(rs, r), append(urls, r.URL()+"?recipe=plain&prefix=lock:")
+	}
+	b := newBundle(t, "quorum:"+strings.Join(urls, ","))
+	b.doctor(0).want(t, "ok", "majority", "3 of 3 nodes reply, 2 are needed: the locks outlive 1 more")
+	b.Run("quorum", "init", "--nobody-holds-a-lock").Want(64)
+
+	rs[1].Kill()
+	p, _ := b.hold("x", "--label", "nightly")
+	busy := b.Run("run", "--no-wait", "x", "true").Want(75)
+	if !strings.Contains(busy.Printed(), "nightly") {
+		t.Error(busy.Printed())
+	}
+	if names := b.names(); len(names) != 1 || names[0] != "x" {
+		t.Errorf("list: %q", names)
+	}
+	b.Run("release", "x", "--force").Want(0)
+	p.Want(79)
+	b.doctor(1).want(t, "warn", "node", rs[1].Addr()+"?recipe=plain&prefix=lock: does not reply")
+	rs[0].Kill()
+	b.Run("run", "--no-wait", "x", "--", "true").Want(69)
+	b.doctor(69).want(t, "fail", "majority", "1 of 3 nodes reply")
+}

@@ -9,12 +9,15 @@ import (
 
 	"github.com/bsm/redislock"
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 	client "github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/quorum/redlock"
 	"github.com/pawl-go/pawl/redisstore/plain"
 	"github.com/pawl-go/pawl/redisstore/rueidis"
 )
@@ -66,6 +69,38 @@ func Example_redsyncAfter() {
 	if err := lease.Unlock(ctx); errors.Is(err, pawl.ErrLost) {
 		log.Print("the lock was lost: ", err)
 	}
+	//:
+}
+
+func Example_redlockBefore() {
+	//: redlock
+	var pools []redsyncredis.Pool
+	for _, addr := range []string{"a:6379", "b:6379", "c:6379"} {
+		pools = append(pools, goredis.NewPool(redis.NewClient(&redis.Options{Addr: addr})))
+	}
+	rs := redsync.New(pools...)
+	//:
+	_ = rs
+}
+
+func Example_redlockAfter() {
+	ctx := context.Background()
+	//: redlock
+	var nodes []driver.Store
+	for _, host := range []string{"a", "b", "c"} {
+		node, err := rueidis.OpenPlain("redis://"+host, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		nodes = append(nodes, node)
+	}
+	s, err := redlock.New(nodes, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	locks := pawl.New(s, &pawl.Options{TTL: 8 * time.Second})
+	defer locks.Close(ctx)
 	//:
 }
 

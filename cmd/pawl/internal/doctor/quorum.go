@@ -9,11 +9,15 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/quorum"
+	"github.com/pawl-go/pawl/quorum/redlock"
 )
 
 // quorum says of each node whether it replies and votes. Locks work as long as a majority
 // does.
 func (e *exam) quorum(ctx context.Context) bool {
+	if s, ok := e.store.(*redlock.Store); ok {
+		return e.redlock(ctx, s)
+	}
 	s, ok := e.store.(*quorum.Store)
 	if !ok {
 		e.fail("nodes", "", "it is no quorum but a %T", e.store)
@@ -71,8 +75,38 @@ func (e *exam) quorum(ctx context.Context) bool {
 	return true
 }
 
+const look = "examine it by itself: pawl doctor --store "
+
+// redlock says of each node whether it replies.
+func (e *exam) redlock(ctx context.Context, s *redlock.Store) bool {
+	states := s.Nodes(ctx)
+	most, reply := len(states)/2+1, 0
+	for i := range states {
+		if states[i].Err == nil {
+			reply++
+		}
+	}
+	bad := e.warn
+	if reply < most {
+		bad = e.fail
+	}
+	for _, st := range states {
+		if st.Err != nil {
+			bad("node", look+"'"+st.Name+"'", "%s does not reply: %v", st.Name, st.Err)
+		} else {
+			e.ok("node", "%s replies", st.Name)
+		}
+	}
+	if reply < most {
+		e.fail("majority", "bring them back: without a majority nobody gets a lock", "%d of %d nodes reply, %d are needed", reply, len(states), most)
+		return false
+	}
+	e.ok("majority", "%d of %d nodes reply, %d are needed: the locks outlive %d more that fail", reply, len(states), most, reply-most)
+	e.note("recipe", "Redlock: mutexes on the keys of other libraries; a server that comes back without its data forgets what it gave, and tokens rise only as far as the servers' clocks agree")
+	return true
+}
+
 func (e *exam) node(st *quorum.NodeState, bad func(about, do, format string, args ...any)) {
-	const look = "examine it by itself: pawl doctor --store "
 	memory, none := errors.AsType[*quorum.MemoryError](st.Why)
 	switch {
 	case st.Err != nil:

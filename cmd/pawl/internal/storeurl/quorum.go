@@ -10,12 +10,16 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/quorum"
+	"github.com/pawl-go/pawl/quorum/redlock"
 )
 
 // Quorum is the scheme of a store out of several: quorum:URL,URL,URL.
 const Quorum = "quorum"
 
 const quorumForm = "quorum:redis://A,redis://B,redis://C"
+
+// recipe is the parameter that makes a node one of plain locks.
+const recipe = "recipe"
 
 // parseQuorum checks the URLs of the nodes; Opaque has them.
 func parseQuorum(rest string) (*url.URL, error) {
@@ -25,6 +29,7 @@ func parseQuorum(rest string) (*url.URL, error) {
 		return nil, invalid("%d nodes: allowed are 3, 5 and 7, as in %s", n, quorumForm)
 	}
 	seen := make(map[string]int)
+	plain := 0
 	for i, part := range parts {
 		scheme, _, ok := strings.Cut(part, ":")
 		switch scheme = strings.ToLower(scheme); {
@@ -41,6 +46,12 @@ func parseQuorum(rest string) (*url.URL, error) {
 			return nil, invalid("nodes %d and %d are the same server: each counts once", first, i+1)
 		}
 		seen[place(node)] = i + 1
+		if node.Query().Has(recipe) {
+			plain++
+		}
+	}
+	if plain > 0 && plain < len(parts) {
+		return nil, invalid("%d of %d nodes have recipe=plain: all have it, or none", plain, len(parts))
 	}
 	return u, nil
 }
@@ -96,12 +107,22 @@ func closeAll(nodes []driver.Store) error {
 	return errors.Join(errs...)
 }
 
-func openQuorum(u *url.URL) (driver.Store, error) {
+// byRedlock reports whether the nodes of a quorum are plain locks.
+func byRedlock(u *url.URL) bool {
+	node, err := Parse(Nodes(u)[0])
+	return err == nil && node.Query().Has(recipe)
+}
+
+func openQuorum(u *url.URL) (s driver.Store, err error) {
 	nodes, names, err := openNodes(u)
 	if err != nil {
 		return nil, err
 	}
-	s, err := quorum.New(nodes, &quorum.Options{Names: names})
+	if byRedlock(u) {
+		s, err = redlock.New(nodes, &redlock.Options{Names: names})
+	} else {
+		s, err = quorum.New(nodes, &quorum.Options{Names: names})
+	}
 	if err != nil {
 		return nil, errors.Join(err, closeAll(nodes))
 	}
@@ -116,6 +137,9 @@ func InitQuorum(ctx context.Context, raw string) error {
 	}
 	if u.Scheme != Quorum {
 		return invalid("it is no quorum; one looks like %s", quorumForm)
+	}
+	if byRedlock(u) {
+		return invalid("plain locks keep no memory, so there is nothing to begin: they work at once")
 	}
 	nodes, names, err := openNodes(u)
 	if err != nil {

@@ -12,6 +12,7 @@ func TestQuorum(t *testing.T) {
 	for _, raw := range []string{
 		"quorum:redis://a,redis://b,redis://c",
 		"quorum:redis://a:1,redis://a:2,rediss://a:3,unix:///s,redis://u:p@b/2",
+		"quorum:redis://a?recipe=plain,redis://b?recipe=plain&prefix=x,redis://c?prefix=x&recipe=plain",
 	} {
 		s, err := Open(raw)
 		if err != nil {
@@ -28,14 +29,15 @@ func TestBadQuorum(t *testing.T) {
 	for raw, want := range map[string]string{
 		"quorum:":                    "1 nodes: allowed are 3, 5 and 7",
 		"quorum:redis://a,redis://b": "2 nodes: allowed are 3, 5 and 7",
-		"quorum:redis://a,redis://b,redis://c,redis://d":  "4 nodes: allowed are 3, 5 and 7",
-		"quorum:redis://a,b,c":                            "node 2 has no scheme",
-		"quorum:redis://a,redis://b,etcd://c":             `node 3 has scheme "etcd"`,
-		"quorum:redis://a,redis://b,quorum:c":             `node 3 has scheme "quorum"`,
-		"quorum:redis://a,redis://b,redis://A:6379":       "nodes 1 and 3 are the same server",
-		"quorum:redis://a,redis://b,redis://b/1":          "nodes 2 and 3 are the same server",
-		"quorum:redis://a,redis://b,redis://c?x=1":        `unknown parameter "x": redis URLs have`,
-		"quorum:redis://a,redis://u:geheim@b:x,redis://c": "node 2",
+		"quorum:redis://a,redis://b,redis://c,redis://d":    "4 nodes: allowed are 3, 5 and 7",
+		"quorum:redis://a,b,c":                              "node 2 has no scheme",
+		"quorum:redis://a,redis://b,etcd://c":               `node 3 has scheme "etcd"`,
+		"quorum:redis://a,redis://b,quorum:c":               `node 3 has scheme "quorum"`,
+		"quorum:redis://a,redis://b,redis://A:6379":         "nodes 1 and 3 are the same server",
+		"quorum:redis://a,redis://b,redis://b/1":            "nodes 2 and 3 are the same server",
+		"quorum:redis://a,redis://b,redis://c?x=1":          `unknown parameter "x": redis URLs have`,
+		"quorum:redis://a,redis://u:geheim@b:x,redis://c":   "node 2",
+		"quorum:redis://a,redis://b?recipe=plain,redis://c": "1 of 3 nodes have recipe=plain",
 	} {
 		_, err := Open(raw)
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {

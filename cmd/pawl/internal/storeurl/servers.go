@@ -23,11 +23,12 @@ const serversHelp = `  redis://[USER:PASSWORD@]HOST[:PORT][/DB]   Redis or Valke
   zk://HOST[:PORT][,HOST...][/ROOT]          ZooKeeper
   postgres://[USER:PASSWORD@]HOST[:PORT]/DB  PostgreSQL
   mysql://[USER:PASSWORD@]HOST[:PORT]/DB     MariaDB, MySQL
-  quorum:redis://A,redis://B,redis://C       a majority of 3, 5 or 7 servers of Redis
+  quorum:redis://A,redis://B,redis://C       a majority of 3, 5 or 7 servers of Redis; with
+                                             recipe=plain for each: Redlock, as other libraries do
 `
 
 func openRedis(raw string, u *url.URL) (driver.Store, error) {
-	if u.Query().Has("recipe") {
+	if u.Query().Has(recipe) {
 		return rueidis.OpenPlain(raw, nil)
 	}
 	return rueidis.Open(raw, nil)

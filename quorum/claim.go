@@ -40,6 +40,8 @@ type seat struct {
 	asked   time.Time     // when the request was sent whose reply was the last one taken over
 	sent    bool          // a vote was sent there, ever
 	pending int           // votes under way
+	told    bool          // that the claim has left: the node has replied, or failed
+	after   bool          // a vote's reply came before that
 }
 
 func newClaim(c driver.Claim, nodes int) *claim {

@@ -7,8 +7,8 @@ import (
 	"github.com/pawl-go/pawl/driver"
 )
 
-// Leave tells all nodes, and returns when a majority has replied, and the primary, which
-// grants to the next, unless it is slow. The others are told in the background, until the
+// Leave tells all nodes, and returns when a majority has replied, and the primary and the
+// name's, which grant to the next, unless they are slow. The others are told in the background, until the
 // claim has run out there.
 func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	if r.Mark != "" { // there is no Adopt
@@ -17,7 +17,8 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	if r.Linger > s.maxTTL {
 		return driver.Gone, &ttlError{r.Linger, s.maxTTL}
 	}
-	cl, p, held := s.known(r.ID), s.primary(r.Name), false
+	cl, first, held := s.known(r.ID), s.primary(r.Name), false
+	p := first
 	var counted []bool
 	if cl != nil {
 		cl.mu.Lock()
@@ -32,8 +33,12 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	}
 	out := each(s, s.order(p), func(n *node) (driver.State, error) { return s.leaveAt(cl, n, r) })
 	got, err := collect(ctx, s, out, len(s.nodes), func(got answers[driver.State]) bool {
-		_, first := got.of(p)
-		return (first || s.nodes[p].isSlow()) && (!held || holding(got) >= s.most)
+		for _, i := range []int{first, p} {
+			if _, replied := got.of(i); !replied && !s.nodes[i].isSlow() {
+				return false
+			}
+		}
+		return !held || holding(got) >= s.most
 	})
 	if err != nil {
 		return driver.Gone, err
@@ -71,16 +76,18 @@ func holding(got answers[driver.State]) (n int) {
 	return n
 }
 
-// leaveAt tells one node, and again in the background if that fails and the claim may
-// be there.
+// leaveAt tells one node, and again in the background if the claim may still be there: this
+// failed, or a vote may have come after it. Never before it is over: the node's word must be that of the first.
 func (s *store) leaveAt(cl *claim, n *node, r driver.Ref) (driver.State, error) {
 	st, err := request(s, n, func(ctx context.Context) (driver.State, error) { return n.Leave(ctx, r) })
-	if err != nil && cl != nil {
+	if cl != nil {
 		cl.mu.Lock()
-		if cl.seats[n.index].sent {
+		defer cl.mu.Unlock()
+		seat := &cl.seats[n.index]
+		seat.told = true
+		if seat.after || err != nil && seat.sent {
 			s.leaveLater(cl, n.index, r)
 		}
-		cl.mu.Unlock()
 	}
 	return st, err
 }

@@ -1,10 +1,12 @@
 package quorum_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/quorum"
@@ -50,4 +52,30 @@ func TestLeaveWithoutReply(t *testing.T) {
 			time.Sleep(5 * time.Second)
 		}
 	})
+}
+
+// Nobody could adopt a lease that was handed over: it stays where it is.
+func TestHandOver(t *testing.T) {
+	nodes := memories(3)
+	initialize(t, nodes, nil)
+	s, err := open(nodes, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	client := pawl.New(s, nil)
+	defer client.Close(t.Context())
+	lease, err := client.Mutex("a").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err := lease.HandOver(t.Context()); !errors.Is(err, pawl.ErrUnsupported) {
+		t.Errorf("handed over as %q: %v", h, err)
+	}
+	if err := lease.Extend(t.Context(), 0); err != nil {
+		t.Errorf("extend: %v", err)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Errorf("unlock: %v", err)
+	}
 }

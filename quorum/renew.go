@@ -54,6 +54,9 @@ func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 		case r.TTL > s.maxTTL:
 			n.done = true
 			report(i, driver.Status{}, &ttlError{r.TTL, s.maxTTL})
+		case r.HandOver%2 == 1: // to one who could not adopt it
+			n.done = true
+			report(i, driver.Status{}, unsupported(noChange))
 		case !s.plan(n):
 			n.done = true
 			aside.Go(func() {

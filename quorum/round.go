@@ -133,6 +133,8 @@ func (s *store) vote(cl *claim, i int, v driver.Vote, ttl time.Duration, try boo
 		seat.voted(st, sent)
 	}
 	switch {
+	case cl.left && seat.sent && !seat.told:
+		seat.after = true
 	case cl.left && seat.sent:
 		s.leaveLater(cl, i, cl.ref()) // the Leave may have been there before the vote
 	case seat.there() && !cl.wants(i):

@@ -90,7 +90,7 @@ Exit status:
 	f.DurationVar(&o.For, "for", o.For, "how long it locks and is hurt")
 	f.IntVar(&o.Processes, "processes", o.Processes, "how many there are")
 	f.StringSliceVar(&o.Faults, "faults", nil, "what is done to them (default: all that the store allows)")
-	f.StringSliceVar(&o.Kinds, "kinds", nil, "of locks: mutex, rw, semaphore (default: all)")
+	f.StringSliceVar(&o.Kinds, "kinds", nil, "of locks: mutex, rw, semaphore (default: all that the store has)")
 	f.DurationVar(&o.TTL, "ttl", o.TTL, "of the locks")
 	f.Uint64Var(&o.Seed, "seed", 0, "of what is drawn by chance (default: random; it is printed)")
 	f.IntVar(&o.Crowd, "crowd", 0, "how many wait for one more name all the while")
@@ -206,7 +206,11 @@ func (a *app) torture(ctx context.Context, o *tortureOptions) error {
 		return err
 	}
 	show.progress(torture.Progress{Elapsed: time.Since(res.Started), Phase: "judging what happened"})
-	res.Verdict = torture.Judge(res.History)
+	judge := torture.Judge
+	if torture.IsQuorum(o.Store) {
+		judge = torture.JudgeQuorum
+	}
+	res.Verdict = judge(res.History)
 	show.end()
 	if err := report.write(res.WriteHTML); err != nil {
 		return err

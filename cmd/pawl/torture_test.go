@@ -20,14 +20,15 @@ import (
 func TestTortureArguments(t *testing.T) {
 	b := newBundle(t)
 	for call, want := range map[string]string{
-		"--for 0s":                     "--for 0s: allowed is 1s or more",
-		"--for 5":                      "a duration has a unit",
-		"--processes 1":                "--processes 1: allowed are 2 to 1000",
-		"--processes many":             "it is a whole number",
-		"--ttl 1ms":                    "--ttl 1ms: allowed are 200ms to 1m",
-		"--faults kill,flood":          `--faults "flood": there are kill, pause, late, cut, slow, dark`,
-		"--faults dark":                "--faults dark: a folder has no connection that it could hurt; allowed are kill, pause, late",
-		"--kinds latch":                `--kinds "latch": there are mutex, rw, semaphore`,
+		"--for 0s":            "--for 0s: allowed is 1s or more",
+		"--for 5":             "a duration has a unit",
+		"--processes 1":       "--processes 1: allowed are 2 to 1000",
+		"--processes many":    "it is a whole number",
+		"--ttl 1ms":           "--ttl 1ms: allowed are 200ms to 1m",
+		"--faults kill,flood": `--faults "flood": there are kill, pause, late, cut, slow, dark`,
+		"--faults dark":       "--faults dark: a folder has no connection that it could hurt; allowed are kill, pause, late",
+		"--kinds latch":       `--kinds "latch": there are mutex, rw, semaphore`,
+		"--store quorum:redis://h,redis://i,redis://j --kinds semaphore": "--kinds semaphore: a quorum has none; there are mutex, rw",
 		"--crowd -1":                   "--crowd -1: allowed are 0 to 100000",
 		"--seed -1":                    "it is a whole number from 0",
 		"--break everything":           `--break "everything": there are adopt, `,

@@ -14,8 +14,12 @@ type injury struct {
 	kind  string
 	span  time.Duration // how long it lasts
 	reset bool          // cut: connections end with a reset
+	only  []int         // the servers to which connections are hurt; nil: all
 	trouble
 }
+
+// hits reports whether connections to that server are hurt.
+func (in *injury) hits(server int) bool { return in.only == nil || slices.Contains(in.only, server) }
 
 // hurt hurts processes until ctx is done, and mends all.
 //
@@ -102,6 +106,9 @@ func (r *run) draw(chance *rand.Rand) injury {
 		in.lossy = often(50)
 		in.span = between(chance, ttl/4, 2*ttl)
 	}
+	if r.apart > 0 && slices.Contains(onConnections, in.kind) && often(70) {
+		in.only = chance.Perm(r.apart)[:1+chance.IntN(r.apart)]
+	}
 	return in
 }
 
@@ -131,6 +138,12 @@ func (in *injury) String() string {
 			s += fmt.Sprintf(", after %d and %d more bytes", in.after[requests], in.after[replies])
 		}
 	}
+	if in.only != nil {
+		s += ", of servers"
+		for _, i := range slices.Sorted(slices.Values(in.only)) {
+			s += fmt.Sprint(" ", i+1)
+		}
+	}
 	return s
 }
 
@@ -157,12 +170,12 @@ func (s *slot) injure(ctx context.Context, in injury) {
 		s.run.record(e)
 	default:
 		e := Event{At: s.run.now(), Process: s.n, What: Fault, Fault: in.kind, Note: in.String()}
-		s.proxies.set(in.trouble)
+		s.proxies.set(&in, in.trouble)
 		if in.kind == "cut" {
-			s.proxies.cut(in.reset)
+			s.proxies.cut(&in)
 		}
 		sleep(ctx, in.span)
-		s.proxies.set(trouble{})
+		s.proxies.set(&in, trouble{})
 		e.End = s.run.now()
 		s.run.record(e)
 	}

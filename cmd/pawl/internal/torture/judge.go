@@ -14,8 +14,17 @@ import (
 // reading a clock and anything else, and what it does may reach the store at once or late, so each
 // rule counts only what is certain whatever the pauses: see tenure, and the comment of
 // each rule.
-func Judge(history []Event) *Verdict {
+func Judge(history []Event) *Verdict { return newJudgement(history).judge() }
+
+// JudgeQuorum is Judge for a store out of several that do not know of each other: readers
+// that are let in at the same time may have the same token.
+func JudgeQuorum(history []Event) *Verdict {
 	j := newJudgement(history)
+	j.quorum = true
+	return j.judge()
+}
+
+func (j *judgement) judge() *Verdict {
 	for _, l := range j.locks {
 		j.exclusion(l)
 		j.lost(l)
@@ -44,6 +53,7 @@ type judgement struct {
 	spoiled []string           // names that were made unreadable
 	hurt    []period           // see hurting
 	longest int64              // time that a lease was good for
+	quorum  bool               // see JudgeQuorum
 
 	brief    int // processes that had too little time to be judged stuck
 	findings []Finding

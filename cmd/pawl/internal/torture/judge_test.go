@@ -253,6 +253,26 @@ func TestJudgeCounts(t *testing.T) {
 	}
 }
 
+// In a quorum readers that are let in at the same time may have the same token, and nobody else.
+func TestJudgeQuorum(t *testing.T) {
+	one := turn{process: 1, op: 1, ask: 1, granted: 10, token: 5, look: 50}
+	other := turn{process: 2, op: 1, ask: 2, granted: 20, token: 5, look: 40}
+	later := turn{process: 2, op: 1, ask: 12, granted: 20, token: 5, look: 40}
+	for _, c := range []struct {
+		name, want string
+		tale       *tale
+	}{
+		{"readers at the same time", "", taleOf("rw", alone, one, other)},
+		{"a reader later", "tokens", taleOf("rw", alone, one, later)},
+		{"permits", "tokens", taleOf("semaphore", 2, one, other)},
+	} {
+		c.tale.judge()
+		if got := rules(JudgeQuorum(c.tale.events)); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
 func TestJudgeNothing(t *testing.T) {
 	if v := Judge(nil); len(v.Findings) != 0 {
 		t.Error(v.Findings)

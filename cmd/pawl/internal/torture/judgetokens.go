@@ -50,7 +50,8 @@ func (j *judgement) tokens(l *lock) {
 	j.tokensBelieved(l, ds, blamed)
 }
 
-// tokensOnce: only readers of one process that share a claim have the same token.
+// tokensOnce: only readers of one process that share a claim have the same token; in a
+// quorum also those that were let in at the same time.
 func (j *judgement) tokensOnce(l *lock, ds []draw) {
 	seen := make(map[int64]draw, len(ds))
 	for _, d := range ds {
@@ -59,8 +60,10 @@ func (j *judgement) tokensOnce(l *lock, ds []draw) {
 			seen[d.token] = d
 			continue
 		}
-		together := !o.alone && !d.alone && d.t.kind == rw && o.t.process == d.t.process && o.t.life == d.t.life
-		if !together {
+		readers := !o.alone && !d.alone && d.t.kind == rw
+		share := o.t.process == d.t.process && o.t.life == d.t.life
+		atOnce := j.quorum && o.lo < d.hi && d.lo < o.hi
+		if !readers || !share && !atOnce {
 			j.find("tokens", l.name, d.hi, append(o.t.events(), d.t.events()...),
 				"Token %d of %q was granted twice: to %s, at %s, and to %s, at %s.",
 				d.token, l.name, who(o.t.process, o.t.life), j.when(o.hi), who(d.t.process, d.t.life), j.when(d.hi))

@@ -187,17 +187,18 @@ func TestProxyLoses(t *testing.T) {
 
 func TestRoutes(t *testing.T) {
 	for raw, want := range map[string]string{
-		"redis://u:p@h/2":                    "tcp h:6379 -> redis://u:p@A/2",
-		"redis://[::1]:7":                    "tcp [::1]:7 -> redis://A",
-		"unix://u:p@/run/r.sock?db=2":        "unix /run/r.sock -> unix://u:p@A?db=2",
-		"etcd://u:p@a,b:1/x":                 "tcp a:2379 b:1 -> etcd://u:p@A,B/x",
-		"zk://a,[::1]/root":                  "tcp a:2181 [::1]:2181 -> zk://A,B/root",
-		"postgres://u@a:1,b/db?create=true":  "tcp a:1 b:5432 -> postgres://u@A,B/db?create=true",
-		"postgres:///db?host=/run/pg&port=7": "unix /run/pg/.s.PGSQL.7 -> postgres:///db?host=DIR&port=7",
-		"postgres://a/db?sslmode=require":    "tcp a:5432 -> postgres://A/db?sslmode=require",
-		"mysql://root@h/db?prefix=p":         "tcp h:3306 -> mysql://root@A/db?prefix=p",
-		"mysql:///db?socket=/run/my":         "unix /run/my -> mysql:///db?socket=A",
-		"file:///x":                          "",
+		"redis://u:p@h/2":                              "tcp h:6379 -> redis://u:p@A/2",
+		"redis://[::1]:7":                              "tcp [::1]:7 -> redis://A",
+		"unix://u:p@/run/r.sock?db=2":                  "unix /run/r.sock -> unix://u:p@A?db=2",
+		"etcd://u:p@a,b:1/x":                           "tcp a:2379 b:1 -> etcd://u:p@A,B/x",
+		"zk://a,[::1]/root":                            "tcp a:2181 [::1]:2181 -> zk://A,B/root",
+		"postgres://u@a:1,b/db?create=true":            "tcp a:1 b:5432 -> postgres://u@A,B/db?create=true",
+		"postgres:///db?host=/run/pg&port=7":           "unix /run/pg/.s.PGSQL.7 -> postgres:///db?host=DIR&port=7",
+		"postgres://a/db?sslmode=require":              "tcp a:5432 -> postgres://A/db?sslmode=require",
+		"mysql://root@h/db?prefix=p":                   "tcp h:3306 -> mysql://root@A/db?prefix=p",
+		"mysql:///db?socket=/run/my":                   "unix /run/my -> mysql:///db?socket=A",
+		"quorum:redis://a,redis://u:p@b:1,redis://c/2": "tcp a:6379 b:1 c:6379 -> quorum:redis://A,redis://u:p@B,redis://C/2",
+		"file:///x":                                    "",
 	} {
 		r, err := newRoute(raw)
 		if err != nil {

@@ -27,6 +27,8 @@ type route struct {
 	// through returns the URL with the proxies' addresses, in the order of targets, in
 	// the place of the targets.
 	through func(addrs []string) string
+	// apart: the targets are servers that do not know of each other, and each is hurt by itself.
+	apart bool
 	// socket is what the socket of a proxy is called; empty: a port.
 	socket string
 }
@@ -107,6 +109,7 @@ func (r *route) byNode() (*route, error) {
 		}
 		r.targets = append(r.targets, net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports["redis"])))
 	}
+	r.apart = true
 	r.through = func(addrs []string) string {
 		var through []string
 		for i, raw := range nodes {
@@ -169,15 +172,20 @@ func (r *route) open() (_ *proxies, err error) {
 	return ps, nil
 }
 
-func (ps *proxies) set(t trouble) {
-	for _, p := range ps.all {
-		p.set(t)
+// set brings trouble to those that in names.
+func (ps *proxies) set(in *injury, t trouble) {
+	for i, p := range ps.all {
+		if in.hits(i) {
+			p.set(t)
+		}
 	}
 }
 
-func (ps *proxies) cut(reset bool) {
-	for _, p := range ps.all {
-		p.cut(reset)
+func (ps *proxies) cut(in *injury) {
+	for i, p := range ps.all {
+		if in.hits(i) {
+			p.cut(in.reset)
+		}
 	}
 }
 

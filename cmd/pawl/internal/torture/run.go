@@ -106,6 +106,7 @@ type run struct {
 	started  time.Time
 	begin    int64
 	slots    []*slot
+	apart    int // servers that do not know of each other, to each of which a connection may be hurt; else 0
 	starts   chan func()
 	readers  sync.WaitGroup
 
@@ -133,6 +134,9 @@ func (r *run) starter() {
 // torture starts the processes, hurts them until the time is over, and ends them.
 func (r *run) torture(ctx context.Context, route *route) error {
 	defer r.kill()
+	if route != nil && route.apart {
+		r.apart = len(route.targets)
+	}
 	for n := range r.o.Processes {
 		s := &slot{run: r, n: n + 1}
 		if route != nil {

@@ -23,6 +23,12 @@ const (
 	maxCrowd     = 100_000
 )
 
+// IsQuorum reports whether the URL is that of a quorum.
+func IsQuorum(url string) bool { return strings.HasPrefix(strings.ToLower(url), storeurl.Quorum+":") }
+
+// noPermits are the kinds of locks that a quorum has.
+var noPermits = []string{"mutex", "rw"}
+
 // contactTimeout is how long the store may take to reply for the first time.
 const contactTimeout = 5 * time.Second
 
@@ -49,12 +55,18 @@ func (o *Options) check() (*route, error) {
 	}
 	if o.Kinds == nil {
 		o.Kinds = AllKinds
+		if IsQuorum(o.Store) {
+			o.Kinds = noPermits
+		}
 	}
 	if err := oneOf("--kinds", o.Kinds, AllKinds); err != nil {
 		return nil, err
 	}
 	if len(o.Kinds) == 0 {
 		return nil, fmt.Errorf("--kinds: none is given; there are %s", strings.Join(AllKinds, ", "))
+	}
+	if IsQuorum(o.Store) && slices.Contains(o.Kinds, "semaphore") {
+		return nil, fmt.Errorf("--kinds semaphore: a quorum has none; there are %s", strings.Join(noPermits, ", "))
 	}
 	chosen := o.Faults != nil
 	if !chosen {

@@ -40,7 +40,9 @@ func (c *call) events() error {
 	c.w.Header().Set("Content-Type", "text/event-stream")
 	c.w.WriteHeader(http.StatusOK)
 	for _, u := range all {
-		s.add(u)
+		if err := s.add(u); err != nil {
+			return errAway
+		}
 	}
 	s.event("ready", []byte("{}"))
 	s.trouble(at)
@@ -60,7 +62,9 @@ func (c *call) events() error {
 		}
 		at = n
 		for _, u := range n.changed {
-			s.add(u)
+			if err := s.add(u); err != nil {
+				return errAway
+			}
 		}
 		s.trouble(n)
 	}
@@ -73,11 +77,17 @@ type stream struct {
 	text   bytes.Buffer
 }
 
-// add adds a name, if it is one of those that were asked for and may be seen.
-func (s *stream) add(u *update) {
-	if strings.HasPrefix(u.name, s.prefix) && s.caller.right(u.name) >= Read {
-		s.event("queue", u.data)
+// add adds a name, if it is one of those that were asked for and may be seen. Many are
+// written in parts: a stream keeps no more than one of them.
+func (s *stream) add(u *update) error {
+	if !strings.HasPrefix(u.name, s.prefix) || s.caller.right(u.name) < Read {
+		return nil
 	}
+	s.event("queue", u.data)
+	if s.text.Len() < listPart {
+		return nil
+	}
+	return s.flush()
 }
 
 func (s *stream) trouble(n *news) {

@@ -55,6 +55,7 @@ const mostEvents = 256
 type eventLog struct {
 	events chan pawl.Event
 	quit   chan struct{}
+	once   sync.Once
 	done   sync.WaitGroup
 }
 
@@ -75,7 +76,7 @@ func (l *eventLog) after(first pawl.Observer) pawl.Observer {
 // stop returns when everything is written that came until now.
 func (l *eventLog) stop() {
 	if l != nil {
-		close(l.quit)
+		l.once.Do(func() { close(l.quit) })
 		l.done.Wait()
 	}
 }

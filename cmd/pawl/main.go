@@ -217,7 +217,7 @@ nothing has to be set up. With --store, or PAWL_STORE, they are kept in:
 ` + storeurl.Help + `
 Put a password into PAWL_STORE, or into a file that PAWL_STORE_PASSWORD_FILE
 names: other users can see a command's arguments. PAWL_TTL, PAWL_TIMEOUT and
-PAWL_LABEL stand in for the flags of 'pawl run', 'pawl elect', 'pawl barrier' and
+PAWL_LABEL stand in for the flags of 'pawl run', 'pawl acquire', 'pawl elect', 'pawl barrier' and
 'pawl latch wait' that are not given.
 
 Exit status:
@@ -253,6 +253,7 @@ can't be guarded; 'pawl doctor' and 'pawl torture' have some of their own, see t
 	a.storeGiven = func() bool { return flags.Changed("store") }
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(a.acquireCommand(), a.renewCommand(), a.unlockCommand(), a.handoverCommand(), a.adoptCommand(), a.keeperCommand())
 	root.AddCommand(a.runCommand(), a.electCommand(), a.leaderCommand(), a.latchCommand(), a.barrierCommand(), a.listCommand(), a.showCommand(), a.askCommand(), a.releaseCommand(), a.limitCommand(), a.doctorCommand(), a.serveCommand(), a.tortureCommand(), a.tortureProcessCommand(), a.schemaCommand(), a.quorumCommand(), a.manCommand(), a.versionCommand())
 	return root
 }

@@ -31,7 +31,8 @@ func TestEngines(t *testing.T) {
 			t.Run("together", func(t *testing.T) {
 				for name, test := range map[string]func(*bundle, servers.Engine){
 					"counter": testCounter, "stopped waiter": testStoppedWaiter, "killed holder": testKilledHolder, "names": testNames, "synchronizers": testSynchronizers,
-					"serve": testServe,
+					"serve":   testServe,
+					"handles": testHandles,
 				} {
 					t.Run(name, func(t *testing.T) {
 						t.Parallel()

@@ -54,6 +54,7 @@ func TestPlain(t *testing.T) {
 	do("GETDEL", "lock:x")
 	waits.Want(0)
 
+	noHandles(t, b)
 	for _, args := range [][]string{{"elect", "e", "true"}, {"run", "--shared", "s", "true"}, {"run", "--limit", "2", "l", "true"}} {
 		if p := b.Run(args...); p.Status() == 0 || !strings.Contains(p.Printed(), "plain") {
 			t.Errorf("%q: %d, %s", args, p.Status(), p.Printed())

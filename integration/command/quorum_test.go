@@ -31,6 +31,7 @@ func TestQuorumCommand(t *testing.T) {
 	r.want(t, "ok", "lock", "taken and released")
 
 	b.Run("run", "a", "--", "true").Want(0)
+	noHandles(t, b)
 	rs[1].Kill()
 	b.Run("run", "a", "--", "true").Want(0)
 	r = b.doctor(1)

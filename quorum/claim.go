@@ -16,14 +16,13 @@ type claim struct {
 	turn  chan struct{} // held by who enters it, or gathers votes for it
 
 	mu      sync.Mutex
-	primary int        // the node in whose queue it stands; -1: none
-	token   int64      // of the grant; 0: it does not hold
-	wanted  bool       // votes of all nodes are wanted; else see wants
-	left    bool       // it is to be nowhere
-	leave   driver.Ref // how its owner said so
-	gone    bool       // its owner was told that it is Gone; until it enters it again
-	seats   []seat     // by node
-	until   time.Time  // when it ends at the latest, for who sweeps
+	primary int       // the node in whose queue it stands; -1: none
+	token   int64     // of the grant; 0: it does not hold
+	wanted  bool      // votes of all nodes are wanted; else see wants
+	left    bool      // it is to be nowhere
+	gone    bool      // its owner was told that it is Gone; until it enters it again
+	seats   []seat    // by node
+	until   time.Time // when it ends at the latest, for who sweeps
 	moved   chan struct{}
 
 	promised time.Time // to the caller, should it be granted

@@ -22,8 +22,7 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	var counted []bool
 	if cl != nil {
 		cl.mu.Lock()
-		cl.left, cl.leave = true, r
-		held, counted = cl.token != 0, cl.counted(time.Now())
+		cl.left, held, counted = true, cl.token != 0, cl.counted(time.Now())
 		if cl.primary >= 0 {
 			p = cl.primary
 		}
@@ -32,12 +31,7 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 		cl.mu.Unlock()
 		s.forget(cl)
 	}
-	out := each(s, s.order(p), func(n *node) (driver.State, error) {
-		if held && cl.voting(n.index) {
-			return driver.Gone, errSkipped
-		}
-		return s.leaveAt(cl, n, r)
-	})
+	out := each(s, s.order(p), func(n *node) (driver.State, error) { return s.leaveAt(cl, n, r) })
 	got, err := collect(ctx, s, out, len(s.nodes), func(got answers[driver.State]) bool {
 		for _, i := range []int{first, p} {
 			if _, replied := got.of(i); !replied && !s.nodes[i].isSlow() {
@@ -61,14 +55,6 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 		}
 	}
 	return driver.Gone, nil
-}
-
-// voting reports whether a vote of a claim that was left is under way at a node. A Leave might
-// be there before it; so the node is told when the vote has ended, as vote does.
-func (cl *claim) voting(i int) bool {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.seats[i].pending > 0
 }
 
 // silent is how many of those nodes have not replied.

@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,4 +79,41 @@ func TestHandOver(t *testing.T) {
 	if err := lease.Unlock(t.Context()); err != nil {
 		t.Errorf("unlock: %v", err)
 	}
+}
+
+// A claim that leaves while votes of it are under way is nowhere soon after.
+func TestLeaveAmidVotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := memories(5)
+		initialize(t, nodes, nil)
+		var stores []driver.Store
+		for i, n := range nodes {
+			f := faultstore.NewNode(&shared{n})
+			f.Rand, f.Delay = rand.New(rand.NewPCG(uint64(i), 1)), time.Millisecond
+			if i%2 == 1 {
+				f.Delay = 40 * time.Millisecond
+			}
+			stores = append(stores, f)
+		}
+		s, err := quorum.New(stores, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for range 20 {
+			c := driver.Claim{Name: "a", ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: time.Minute}
+			if st, err := s.Enter(t.Context(), c); err != nil || st.State != driver.Holding {
+				t.Fatalf("%v, %v", st.State, err)
+			}
+			if was, err := s.Leave(t.Context(), driver.Ref{Name: "a", ID: c.ID}); err != nil || was != driver.Holding {
+				t.Errorf("%v, %v", was, err)
+			}
+			time.Sleep(time.Second)
+			for i, n := range nodes {
+				if q, _ := n.Inspect(t.Context(), "a"); len(q.Claims) > 0 {
+					t.Errorf("node %d still has %+v", i+1, q.Claims)
+				}
+			}
+		}
+	})
 }

@@ -136,7 +136,7 @@ func (s *store) vote(cl *claim, i int, v driver.Vote, ttl time.Duration, try boo
 	case cl.left && seat.sent && !seat.told:
 		seat.after = true
 	case cl.left && seat.sent:
-		s.leaveLater(cl, i, cl.leave) // the Leave may have been there before the vote, or waits for it
+		s.leaveLater(cl, i, cl.ref()) // the Leave may have been there before the vote
 	case seat.there() && !cl.wants(i):
 		s.withdraw(cl, i, nil)
 	}

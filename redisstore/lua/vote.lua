@@ -51,6 +51,7 @@ if old and old.held and not old.linger and old.mark == '-' and old.token + 0 < n
   if last > high then raise(timely) end
   put(old)
 end
+least = math.max(least, need) -- the claim may have run out since, and be granted anew
 local reply = again(c) or misfit(c)
 if not reply and ARGV[7] and not fits(c) then reply = 'r ' .. stands() end
 return done(reply or crowded() and 'f' or admit(c))

@@ -83,8 +83,6 @@ var errMoving = errors.New("the nodes granted it in turns, and no majority at th
 // errShort: the nodes' replies took about as long as the claim was to live.
 var errShort = errors.New("the nodes took longer than the TTL allows")
 
-func unsupported(reason string) error { return fmt.Errorf("%w: %s", driver.ErrUnsupported, reason) }
-
 // ttlError is driver.ErrInvalid.
 type ttlError struct{ have, most time.Duration }
 

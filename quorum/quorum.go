@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/checked"
+	"github.com/pawl-go/pawl/internal/lacking"
 )
 
 // Defaults of Options.
@@ -41,6 +42,7 @@ type Store struct {
 }
 
 type store struct {
+	*lacking.Reasons
 	nodes    []*node
 	most     int // how many are a majority
 	maxTTL   time.Duration
@@ -78,7 +80,7 @@ func newStore(nodes []driver.Store, o *Options) (*store, error) {
 	if o.Names != nil && len(o.Names) != len(nodes) {
 		return nil, fmt.Errorf("%w names: %d for %d nodes", driver.ErrInvalid, len(o.Names), len(nodes))
 	}
-	s := &store{most: len(nodes)/2 + 1, maxTTL: o.MaxTTL, proposer: newProposer(), claims: make(map[string]*claim), sweep: 64}
+	s := &store{Reasons: &cannot, most: len(nodes)/2 + 1, maxTTL: o.MaxTTL, proposer: newProposer(), claims: make(map[string]*claim), sweep: 64}
 	if s.maxTTL == 0 {
 		s.maxTTL = DefaultMaxTTL
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/lacking"
 )
 
 // renewal is one claim of a Renew.
@@ -56,7 +57,7 @@ func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 			report(i, driver.Status{}, &ttlError{r.TTL, s.maxTTL})
 		case r.HandOver%2 == 1: // to one who could not adopt it
 			n.done = true
-			report(i, driver.Status{}, unsupported(noChange))
+			report(i, driver.Status{}, lacking.Unsupported(noChange))
 		case !s.plan(n):
 			n.done = true
 			aside.Go(func() {

@@ -1,38 +1,17 @@
 package quorum
 
 import (
-	"context"
-
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/lacking"
 )
 
-const (
-	noRecords = "a quorum keeps no records: to agree on the next value of one takes consensus, not a majority each time"
-	noChange  = "a quorum cannot change a claim that holds: nodes that were not told would not follow"
-)
+const noChange = "a quorum cannot change a claim that holds: nodes that were not told would not follow"
 
-func (s *store) Adopt(context.Context, driver.Adoption) (driver.Status, error) {
-	return driver.Status{}, unsupported(noChange)
-}
-
-func (s *store) Resize(context.Context, driver.Ref, int64) (driver.Status, error) {
-	return driver.Status{}, unsupported(noChange)
-}
-
-func (s *store) SetLimit(context.Context, string, driver.Kind, int64, int64) error {
-	return unsupported("a quorum has no semaphores")
-}
-
-func (s *store) Load(context.Context, string) (driver.Record, error) {
-	return driver.Record{}, unsupported(noRecords)
-}
-
-func (s *store) CompareAndSwap(context.Context, driver.Record) (driver.Record, error) {
-	return driver.Record{}, unsupported(noRecords)
-}
-
-func (s *store) WaitChange(context.Context, string, int64) (driver.Record, error) {
-	return driver.Record{}, unsupported(noRecords)
+var cannot = lacking.Reasons{
+	Adopting:  noChange,
+	Resizing:  noChange,
+	Limiting:  "a quorum has no semaphores",
+	Recording: "a quorum keeps no records: to agree on the next value of one takes consensus, not a majority each time",
 }
 
 // admissible returns why a quorum cannot enter the claim.
@@ -47,5 +26,5 @@ func (s *store) admissible(c *driver.Claim) error {
 	if c.Limit == 1 || c.Kind == driver.KindRW && (c.Units == 1 || c.Units == c.Limit) {
 		return nil
 	}
-	return unsupported("a quorum has no semaphores: of three claims for one of two permits each two have a node in common, which has room for two; all three would hold")
+	return lacking.Unsupported("a quorum has no semaphores: of three claims for one of two permits each two have a node in common, which has room for two; all three would hold")
 }

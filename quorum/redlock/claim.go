@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/lacking"
 	"github.com/pawl-go/pawl/internal/retry"
 )
 
@@ -43,9 +44,9 @@ const maxID = 64 - markSize
 func fits(c *driver.Claim) error {
 	switch {
 	case c.Kind != driver.KindMutex:
-		return unsupported("a majority of keys has one holder, so there is no " + c.Kind.String())
+		return lacking.Unsupported("a majority of keys has one holder, so there is no " + c.Kind.String())
 	case c.Limit != 1:
-		return unsupported(fmt.Sprintf("a majority of keys has one holder, so its limit is 1, not %d", c.Limit))
+		return lacking.Unsupported(fmt.Sprintf("a majority of keys has one holder, so its limit is 1, not %d", c.Limit))
 	case len(c.ID) > maxID:
 		return fmt.Errorf("%w claim id %q: here they have up to %d characters", driver.ErrInvalid, c.ID, maxID)
 	}

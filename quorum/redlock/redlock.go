@@ -50,6 +50,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/checked"
+	"github.com/pawl-go/pawl/internal/lacking"
 )
 
 // Defaults of Options.
@@ -80,6 +81,7 @@ type Store struct {
 }
 
 type store struct {
+	*lacking.Reasons
 	nodes    []*node
 	most     int // how many are a majority
 	pause    time.Duration
@@ -114,7 +116,7 @@ func newStore(nodes []driver.Store, o *Options) (*store, error) {
 	if o.Names != nil && len(o.Names) != len(nodes) {
 		return nil, fmt.Errorf("%w names: %d for %d nodes", driver.ErrInvalid, len(o.Names), len(nodes))
 	}
-	s := &store{most: len(nodes)/2 + 1, claims: new(registry)}
+	s := &store{Reasons: &cannot, most: len(nodes)/2 + 1, claims: new(registry)}
 	var err error
 	if s.pause, err = span("MaxPause", o.MaxPause, DefaultMaxPause); err != nil {
 		return nil, err

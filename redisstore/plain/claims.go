@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/lacking"
 )
 
 // Renewals of one script, and transactions under way at once.
@@ -93,7 +94,7 @@ func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 			continue
 		}
 		if r.HandOver%2 == 1 {
-			report(i, driver.Status{}, errAdopt)
+			report(i, driver.Status{}, lacking.Unsupported(cannot.Adopting))
 			continue
 		}
 		if blocker, waits := s.waiters.renew(r.ID, now.Add(r.TTL)); waits { // of which the server does not know
@@ -210,43 +211,4 @@ func (s *store) release(ctx context.Context, key, id string, linger time.Duratio
 		}
 	}
 	return s.releaseWatched(ctx, key, id, linger)
-}
-
-// Why the store cannot do it.
-var (
-	errAdopt   = unsupported("the key of a plain lock does not tell who may take it over: unlock, and lock again")
-	errResize  = unsupported("a plain lock has one unit")
-	errLimit   = unsupported("a plain lock has the limit 1, and no place for another")
-	errAsk     = unsupported("the holder of a plain lock cannot be reached")
-	errListen  = unsupported("nobody is told anything by a plain lock: who waits looks again, who holds learns more when it renews")
-	errRecords = unsupported("beside locks, the plain recipe keeps nothing: no elections, latches, barriers, once")
-	errList    = unsupported("without a prefix, locks cannot be told from the other keys of the database")
-)
-
-func unsupported(why string) error { return fmt.Errorf("%w: %s", driver.ErrUnsupported, why) }
-
-func (s *store) Adopt(context.Context, driver.Adoption) (driver.Status, error) {
-	return driver.Status{}, errAdopt
-}
-
-func (s *store) Resize(context.Context, driver.Ref, int64) (driver.Status, error) {
-	return driver.Status{}, errResize
-}
-
-func (s *store) SetLimit(context.Context, string, driver.Kind, int64, int64) error { return errLimit }
-
-func (s *store) Ask(context.Context, string) error { return errAsk }
-
-func (s *store) Listen(context.Context, func(driver.Notice)) error { return errListen }
-
-func (s *store) Load(context.Context, string) (driver.Record, error) {
-	return driver.Record{}, errRecords
-}
-
-func (s *store) CompareAndSwap(context.Context, driver.Record) (driver.Record, error) {
-	return driver.Record{}, errRecords
-}
-
-func (s *store) WaitChange(context.Context, string, int64) (driver.Record, error) {
-	return driver.Record{}, errRecords
 }

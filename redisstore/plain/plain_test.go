@@ -13,14 +13,14 @@ var missing = map[drivertest.Feature]string{
 	drivertest.Queue:     "a key has no queue: who waits looks again",
 	drivertest.Kinds:     "a key has one holder",
 	drivertest.Units:     "a key has one holder",
-	drivertest.Adopt:     errAdopt.Error(),
-	drivertest.Resize:    errResize.Error(),
-	drivertest.SetLimit:  errLimit.Error(),
-	drivertest.Ask:       errAsk.Error(),
-	drivertest.Listen:    errListen.Error(),
+	drivertest.Adopt:     cannot.Adopting,
+	drivertest.Resize:    cannot.Resizing,
+	drivertest.SetLimit:  cannot.Limiting,
+	drivertest.Ask:       cannot.Asking,
+	drivertest.Listen:    cannot.Telling,
 	drivertest.Recheck:   "who waits looks again by itself",
-	drivertest.Records:   errRecords.Error(),
-	drivertest.RecordTTL: errRecords.Error(),
+	drivertest.Records:   cannot.Recording,
+	drivertest.RecordTTL: cannot.Recording,
 }
 
 // The contract, where scripts are forbidden: by transactions, and with the servers' own

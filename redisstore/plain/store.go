@@ -69,6 +69,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/checked"
+	"github.com/pawl-go/pawl/internal/lacking"
 	"github.com/pawl-go/pawl/redisstore"
 )
 
@@ -116,6 +117,7 @@ func (o *Options) check() error {
 type Store struct{ *checked.Store }
 
 type store struct {
+	*lacking.Reasons
 	conn    Conn
 	prefix  string
 	most    time.Duration // between two looks
@@ -139,7 +141,7 @@ func New(conn Conn, o *Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	s := &store{conn: conn, prefix: o.Prefix, most: o.MaxPause, marks: o.Marks}
+	s := &store{Reasons: &cannot, conn: conn, prefix: o.Prefix, most: o.MaxPause, marks: o.Marks}
 	if s.most == 0 {
 		s.most = defaultPause
 	}

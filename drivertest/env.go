@@ -296,20 +296,24 @@ func (e *env) becomes(s driver.Store, c driver.Claim, want driver.State) driver.
 	return st
 }
 
-// acquire does what a client does to hold c: it waits, and renews at
-// Status.Recheck and at every third of the TTL.
+// acquire does what a client does to hold c: it waits, and renews at Status.Recheck and at
+// every third of the TTL. Wait may return early, and tells no Recheck: the one of the last
+// renewal stays.
 func (e *env) acquire(ctx context.Context, s driver.Store, c driver.Claim) (driver.Status, error) {
+	renewed := time.Now()
 	st, err := s.Enter(ctx, c)
 	for err == nil && st.State == driver.Waiting {
-		due := time.Now().Add(c.TTL / 3)
+		due := renewed.Add(c.TTL / 3)
 		if !st.Recheck.IsZero() && st.Recheck.Before(due) {
 			due = st.Recheck
 		}
-		wctx, cancel := context.WithDeadline(ctx, due)
-		st, err = s.Wait(wctx, ref(c))
-		passed := wctx.Err() != nil
-		cancel()
-		if ctx.Err() == nil && passed && (err != nil || st.State == driver.Waiting) {
+		for err == nil && st.State == driver.Waiting && time.Now().Before(due) {
+			wctx, cancel := context.WithDeadline(ctx, due)
+			st, err = s.Wait(wctx, ref(c))
+			cancel()
+		}
+		if passed := !time.Now().Before(due); ctx.Err() == nil && passed && (err != nil || st.State == driver.Waiting) {
+			renewed = time.Now()
 			s.Renew(ctx, []driver.Ref{ref(c)}, func(_ int, got driver.Status, e error) { st, err = got, e })
 		}
 	}

@@ -53,7 +53,7 @@ func (cl *claim) begin(ctx context.Context, s *store) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.ctx.Done():
+	case <-s.Context().Done():
 		return driver.ErrClosed
 	}
 }
@@ -103,7 +103,7 @@ func (s *store) same(cl *claim, st driver.Status, before int64) driver.Status {
 			kept++
 		}
 	}
-	if kept >= s.most {
+	if kept >= s.Most {
 		cl.token, st.Token = before, before
 	}
 	return st

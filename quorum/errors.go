@@ -3,55 +3,18 @@ package quorum
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
 
-// Error says that too few nodes did what they were asked for.
-type Error struct {
-	Need  int // so many nodes are a majority
-	Of    int
-	Nodes []NodeError // those that did not
-}
-
-// NodeError is what went wrong with one node.
-type NodeError struct {
-	Node string
-	Err  error
-}
-
-func (e *NodeError) Error() string { return e.Node + ": " + e.Err.Error() }
-
-// Unwrap returns Err.
-func (e *NodeError) Unwrap() error { return e.Err }
-
-func (e *Error) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d nodes needed, %d failed", e.Need, e.Of, len(e.Nodes))
-	for i := range e.Nodes {
-		b.WriteString("; ")
-		b.WriteString(e.Nodes[i].Error())
-	}
-	return b.String()
-}
-
-// Unwrap returns what the nodes said. If others may do better when asked again, it
-// leaves out what is permanent: the whole is not.
-func (e *Error) Unwrap() []error {
-	var all, passing []error
-	for i := range e.Nodes {
-		all = append(all, e.Nodes[i].Err)
-		if !driver.IsPermanent(e.Nodes[i].Err) {
-			passing = append(passing, e.Nodes[i].Err)
-		}
-	}
-	if len(passing) > 0 {
-		return passing
-	}
-	return all
-}
+type (
+	// Error says that too few nodes did what they were asked for.
+	Error = majority.Error
+	// NodeError is what went wrong with one node.
+	NodeError = majority.NodeError
+)
 
 // MemoryError says why a node does not vote.
 type MemoryError struct {

@@ -127,7 +127,7 @@ func (s *store) notNow(ctx context.Context, cl *claim, r *round) (driver.Status,
 	}
 	if st.Blocker != nil {
 		b := *st.Blocker
-		b.Token = cl.tokenOf(b.ID, s.most, b.Token)
+		b.Token = cl.tokenOf(b.ID, s.Most, b.Token)
 		st.Blocker = &b
 	}
 	s.stepBack(cl, keep)
@@ -180,7 +180,7 @@ func (s *store) contend(ctx context.Context, cl *claim) (driver.Status, error) {
 // refused is the end of a try that some nodes have granted and others not.
 func (s *store) refused(cl *claim) driver.Status {
 	cl.mu.Lock()
-	b, _ := cl.blocker(s.most)
+	b, _ := cl.blocker(s.Most)
 	cl.mu.Unlock()
 	s.stepBack(cl, -1)
 	return driver.Status{State: driver.Refused, Blocker: b}
@@ -191,7 +191,7 @@ func (s *store) refused(cl *claim) driver.Status {
 func (s *store) between(cl *claim) driver.Status {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	b, _ := cl.blocker(s.most)
+	b, _ := cl.blocker(s.Most)
 	st := driver.Status{State: driver.Waiting, Blocker: b}
 	if cl.primary >= 0 {
 		st.Deadline = cl.seats[cl.primary].said.Deadline

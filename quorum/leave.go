@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
 
 // Leave tells all nodes, and returns when a majority has replied, and the primary and the
@@ -32,25 +33,25 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 		s.forget(cl)
 	}
 	out := each(s, s.order(p), func(n *node) (driver.State, error) { return s.leaveAt(cl, n, r) })
-	got, err := collect(ctx, s, out, len(s.nodes), func(got answers[driver.State]) bool {
+	got, err := majority.Collect(ctx, s.Group, out, s.slowest, func(got answers[driver.State]) bool {
 		for _, i := range []int{first, p} {
-			if _, replied := got.of(i); !replied && !s.nodes[i].isSlow() {
+			if _, replied := got.Of(i); !replied && !s.nodes[i].isSlow() {
 				return false
 			}
 		}
-		return !held || holding(got) >= s.most
+		return !held || majority.Holding(got) >= s.Most
 	})
 	if err != nil {
 		return driver.Gone, err
 	}
-	if holding(got) >= s.most || held && holding(got)+silent(got, counted) >= s.most {
+	if majority.Holding(got) >= s.Most || held && majority.Holding(got)+silent(got, counted) >= s.Most {
 		return driver.Holding, nil
 	}
 	if held {
 		return driver.Gone, nil
 	}
 	for k := range s.nodes { // the primary's word, or that of who stands in for it
-		if st, ok := got.of((p + k) % len(s.nodes)); ok {
+		if st, ok := got.Of((p + k) % len(s.nodes)); ok {
 			return st, nil
 		}
 	}
@@ -60,16 +61,7 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 // silent is how many of those nodes have not replied.
 func silent[T any](got answers[T], nodes []bool) (n int) {
 	for i, in := range nodes {
-		if _, replied := got.of(i); in && !replied {
-			n++
-		}
-	}
-	return n
-}
-
-func holding(got answers[driver.State]) (n int) {
-	for _, a := range got {
-		if a.err == nil && a.value == driver.Holding {
+		if _, replied := got.Of(i); in && !replied {
 			n++
 		}
 	}
@@ -96,7 +88,7 @@ func (s *store) leaveAt(cl *claim, n *node, r driver.Ref) (driver.State, error) 
 // there. cl.mu is held.
 func (s *store) leaveLater(cl *claim, i int, r driver.Ref) {
 	n, ends, lingers := s.nodes[i], time.Now().Add(cl.TTL), time.Now().Add(r.Linger)
-	s.spawn(func() {
+	s.Spawn(func() {
 		s.repeat(ends, func() error {
 			r.Linger = max(0, time.Until(lingers))
 			_, err := request(s, n, func(ctx context.Context) (driver.State, error) { return n.Leave(ctx, r) })

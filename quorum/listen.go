@@ -27,7 +27,7 @@ func (s *store) Listen(ctx context.Context, f func(driver.Notice)) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				errs = append(errs, &NodeError{n.name, err})
+				errs = append(errs, s.Failure(n.index, err))
 			}
 		})
 	}
@@ -35,7 +35,7 @@ func (s *store) Listen(ctx context.Context, f func(driver.Notice)) error {
 	select {
 	case <-all:
 	case <-ctx.Done():
-	case <-s.ctx.Done():
+	case <-s.Context().Done():
 	}
 	err := ctx.Err()
 	cancel()
@@ -43,7 +43,7 @@ func (s *store) Listen(ctx context.Context, f func(driver.Notice)) error {
 	switch {
 	case err != nil:
 		return err
-	case s.ctx.Err() != nil:
+	case s.Context().Err() != nil:
 		return driver.ErrClosed
 	}
 	return errors.Join(errs...)

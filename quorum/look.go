@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
-
-// everybody is for collect: the answers of all nodes are wanted.
-func everybody[T any](answers[T]) bool { return false }
 
 // Inspect shows the queue of the primary, with the holders that a majority has.
 func (s *store) Inspect(ctx context.Context, name string) (driver.Queue, error) {
@@ -27,7 +25,7 @@ func (s *store) views(ctx context.Context, name string) (answers[driver.Queue], 
 	out := each(s, s.order(s.primary(name)), func(n *node) (driver.Queue, error) {
 		return request(s, n, func(ctx context.Context) (driver.Queue, error) { return n.Inspect(ctx, name) })
 	})
-	return collect(ctx, s, out, len(s.nodes), everybody)
+	return majority.Collect(ctx, s.Group, out, s.slowest, majority.Everybody)
 }
 
 // merge makes one queue of those of the nodes. A claim holds if a majority says so. What
@@ -40,7 +38,7 @@ func (s *store) merge(name string, got answers[driver.Queue]) driver.Queue {
 	var q driver.Queue
 	p := s.primary(name)
 	for k := range s.nodes {
-		view, ok := got.of((p + k) % len(s.nodes))
+		view, ok := got.Of((p + k) % len(s.nodes))
 		if !ok {
 			continue
 		}
@@ -58,16 +56,16 @@ func (s *store) merge(name string, got answers[driver.Queue]) driver.Queue {
 			}
 		}
 	}
-	first, _ := got.of(p)
+	first, _ := got.Of(p)
 	q.Name, q.Claims = name, nil
-	major := slices.ContainsFunc(order, func(id string) bool { return len(held[id]) >= s.most })
+	major := slices.ContainsFunc(order, func(id string) bool { return len(held[id]) >= s.Most })
 	var waiting []driver.Entry
 	for _, id := range order {
 		es := held[id]
 		w, queued := waits[id]
 		i := slices.IndexFunc(first.Claims, func(e driver.Entry) bool { return e.ID == id && e.State == driver.Holding })
 		switch {
-		case len(es) >= s.most:
+		case len(es) >= s.Most:
 			q.Claims = append(q.Claims, s.joint(es))
 		case i >= 0 && !major:
 			e := first.Claims[i]
@@ -89,13 +87,13 @@ func (s *store) merge(name string, got answers[driver.Queue]) driver.Queue {
 func (s *store) joint(es []driver.Entry) driver.Entry {
 	e := es[0]
 	slices.SortFunc(es, func(a, b driver.Entry) int { return int(a.TTL - b.TTL) })
-	e.TTL = es[len(es)-s.most].TTL
+	e.TTL = es[len(es)-s.Most].TTL
 	tokens := make([]int64, len(es))
 	for i := range es {
 		tokens[i] = es[i].Token
 	}
 	slices.Sort(tokens)
-	e.Token = tokens[s.most-1]
+	e.Token = tokens[s.Most-1]
 	return e
 }
 
@@ -112,7 +110,7 @@ func (s *store) lookup(ctx context.Context, r driver.Ref) (*claim, error) {
 	p := -1
 	for k := range s.nodes {
 		i := (s.primary(r.Name) + k) % len(s.nodes)
-		q, ok := got.of(i)
+		q, ok := got.Of(i)
 		at := slices.IndexFunc(q.Claims, func(e driver.Entry) bool { return e.ID == r.ID && !e.Lingering })
 		if !ok || at < 0 {
 			continue
@@ -151,7 +149,7 @@ func (s *store) lookup(ctx context.Context, r driver.Ref) (*claim, error) {
 	copy(cl.seats, seats) // votes under way have their places
 	cl.move(p)
 	cl.wanted, cl.gone = false, false
-	if h, enough, settled := cl.tally(time.Now(), s.most); enough && settled {
+	if h, enough, settled := cl.tally(time.Now(), s.Most); enough && settled {
 		cl.token, cl.wanted = h.token, true
 	}
 	return cl, nil
@@ -166,13 +164,13 @@ func (s *store) stands(ctx context.Context, r driver.Ref, counted []bool) (bool,
 	}
 	held := 0
 	for _, a := range got {
-		if slices.ContainsFunc(a.value.Claims, func(e driver.Entry) bool {
+		if slices.ContainsFunc(a.Value.Claims, func(e driver.Entry) bool {
 			return e.ID == r.ID && e.State == driver.Holding && !e.Lingering
 		}) {
 			held++
 		}
 	}
-	return held+silent(got, counted) >= s.most, nil
+	return held+silent(got, counted) >= s.Most, nil
 }
 
 // List merges what the nodes list.
@@ -200,22 +198,22 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 			n.end(begun, err)
 			return l, err
 		})
-		got, err := collect(ctx, s, out, len(s.nodes), everybody)
+		got, err := majority.Collect(ctx, s.Group, out, s.slowest, majority.Everybody)
 		if err != nil {
 			yield(driver.Queue{}, err)
 			return
 		}
 		names, bad := make(map[string]answers[driver.Queue]), make(map[string]error)
 		for _, a := range got {
-			for name := range a.value.queues {
+			for name := range a.Value.queues {
 				names[name] = nil
 			}
-			maps.Copy(bad, a.value.bad)
+			maps.Copy(bad, a.Value.bad)
 		}
 		for name := range names {
 			for _, a := range got {
-				if a.err == nil {
-					names[name] = append(names[name], answer[driver.Queue]{a.node, a.value.queues[name], nil})
+				if a.Err == nil {
+					names[name] = append(names[name], answer[driver.Queue]{Node: a.Node, Value: a.Value.queues[name]})
 				}
 			}
 			if q := s.merge(name, names[name]); len(q.Claims) > 0 && !yield(q, nil) {
@@ -237,13 +235,13 @@ func (s *store) Break(ctx context.Context, name string) ([]driver.Entry, error) 
 	out := each(s, s.order(p), func(n *node) ([]driver.Entry, error) {
 		return request(s, n, func(ctx context.Context) ([]driver.Entry, error) { return n.Break(ctx, name) })
 	})
-	got, err := collect(ctx, s, out, len(s.nodes), everybody)
+	got, err := majority.Collect(ctx, s.Group, out, s.slowest, majority.Everybody)
 	if err != nil {
 		return nil, err
 	}
 	views := make(answers[driver.Queue], 0, len(got))
 	for _, a := range got {
-		views = append(views, answer[driver.Queue]{a.node, driver.Queue{Name: name, Claims: a.value}, a.err})
+		views = append(views, answer[driver.Queue]{Node: a.Node, Value: driver.Queue{Name: name, Claims: a.Value}, Err: a.Err})
 	}
 	var broken []driver.Entry
 	for _, e := range s.merge(name, views).Claims {
@@ -259,6 +257,6 @@ func (s *store) Ask(ctx context.Context, name string) error {
 	out := each(s, s.order(s.primary(name)), func(n *node) (struct{}, error) {
 		return request(s, n, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Ask(ctx, name) })
 	})
-	_, err := collect(ctx, s, out, len(s.nodes), func(answers[struct{}]) bool { return true })
+	_, err := majority.Collect(ctx, s.Group, out, s.slowest, func(answers[struct{}]) bool { return true })
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
 
 // How a node comes to vote. Its memory has an epoch:
@@ -87,7 +88,7 @@ func (s *store) learned(n *node, m driver.Memory) (string, error) {
 		n.memory = &MemoryError{Left: m.Left}
 	}
 	if !n.admitting {
-		n.admitting = s.spawn(func() { s.admit(n) })
+		n.admitting = s.Spawn(func() { s.admit(n) })
 	}
 	return "", n.memory
 }
@@ -126,7 +127,7 @@ func (s *store) step(n *node) time.Duration {
 	if m.Epoch == "" && m.Quarantine == "" {
 		// Who has another MaxTTL than all others must not begin it.
 		for i, other := range s.memories() {
-			if err := s.check(i, other.value.Epoch); other.value.Epoch != "" && err != nil {
+			if err := s.check(i, other.Value.Epoch); other.Value.Epoch != "" && err != nil {
 				n.blame(err)
 				return memoryPause
 			}
@@ -167,7 +168,7 @@ func (s *store) memories() answers[driver.Memory] {
 	got := make(answers[driver.Memory], len(s.nodes))
 	for range s.nodes {
 		a := <-out
-		got[a.node] = a
+		got[a.Node] = a
 	}
 	return got
 }
@@ -175,30 +176,30 @@ func (s *store) memories() answers[driver.Memory] {
 // admission is what lets the node vote again, by the memories of all, which were
 // read when its quarantine was over.
 func (s *store) admission(i int, all answers[driver.Memory]) (a driver.Admission, err error) {
-	m, ok := all.of(i)
+	m, ok := all.Of(i)
 	if !ok {
-		return a, all[i].err
+		return a, all[i].Err
 	}
 	a.Quarantine = m.Quarantine
 	have, reached := 0, 0
 	for k, other := range all {
-		if other.err != nil {
+		if other.Err != nil {
 			continue
 		}
 		reached++
-		a.Mark = max(a.Mark, other.value.Mark)
-		if k != i && other.value.Epoch != "" && s.check(k, other.value.Epoch) == nil {
+		a.Mark = max(a.Mark, other.Value.Mark)
+		if k != i && other.Value.Epoch != "" && s.check(k, other.Value.Epoch) == nil {
 			have++
 		}
 	}
-	if have >= s.most {
+	if have >= s.Most {
 		a.Epoch = s.placeOf(i) + admitted + "." + driver.NewID()
 		return a, nil
 	}
 	digest, made := s.birth(all)
 	switch {
 	case reached < len(s.nodes):
-		return a, &Error{Need: s.most, Of: len(s.nodes), Nodes: all.missing(s)}
+		return a, s.Failed(majority.Failures(s.Group, all)...)
 	case made:
 		a.Epoch = s.placeOf(i) + fresh + "." + digest + "." + m.Quarantine
 		return a, nil
@@ -217,15 +218,15 @@ func (s *store) birth(all answers[driver.Memory]) (digest string, ok bool) {
 	var rests []string
 	claimed := make(map[string]bool) // digests of those that were made new
 	for i, a := range all {
-		rest := a.value.Quarantine
-		if made, ok := strings.CutPrefix(a.value.Epoch, s.placeOf(i)+fresh+"."); ok {
+		rest := a.Value.Quarantine
+		if made, ok := strings.CutPrefix(a.Value.Epoch, s.placeOf(i)+fresh+"."); ok {
 			var d string
 			d, rest, _ = strings.Cut(made, ".")
 			claimed[d] = true
-		} else if a.value.Epoch != "" {
+		} else if a.Value.Epoch != "" {
 			return "", false
 		}
-		if a.err != nil || rest == "" || a.value.Left > 0 {
+		if a.Err != nil || rest == "" || a.Value.Left > 0 {
 			return "", false
 		}
 		rests = append(rests, rest)
@@ -234,16 +235,6 @@ func (s *store) birth(all answers[driver.Memory]) (digest string, ok bool) {
 	digest = hex.EncodeToString(sum[:8])
 	delete(claimed, digest)
 	return digest, len(claimed) == 0
-}
-
-// missing says which nodes did not reply.
-func (as answers[T]) missing(s *store) (nodes []NodeError) {
-	for _, a := range as {
-		if a.err != nil {
-			nodes = append(nodes, NodeError{s.nodes[a.node].name, a.err})
-		}
-	}
-	return nodes
 }
 
 // NodeState is what is known of one node.
@@ -265,20 +256,20 @@ func (s *Store) Nodes(ctx context.Context) []NodeState {
 	})
 	for range states {
 		a := <-out
-		st := &states[a.node]
-		n := s.in.nodes[a.node]
-		st.Name, st.Err, st.Memory = n.name, a.err, a.value
+		st := &states[a.Node]
+		n := s.in.nodes[a.Node]
+		st.Name, st.Err, st.Memory = s.in.Name(a.Node), a.Err, a.Value
 		switch {
-		case a.err != nil:
-		case a.value.Epoch == "":
+		case a.Err != nil:
+		case a.Value.Epoch == "":
 			n.mu.Lock()
 			st.Why = n.memory
 			n.mu.Unlock()
-			if st.Why == nil || a.value.Left > 0 {
-				st.Why = &MemoryError{Left: a.value.Left}
+			if st.Why == nil || a.Value.Left > 0 {
+				st.Why = &MemoryError{Left: a.Value.Left}
 			}
 		default:
-			st.Why = s.in.check(a.node, a.value.Epoch)
+			st.Why = s.in.check(a.Node, a.Value.Epoch)
 			st.Votes = st.Why == nil
 		}
 	}
@@ -288,7 +279,7 @@ func (s *Store) Nodes(ctx context.Context) []NodeState {
 // longest is how long the last of the nodes must still stay out.
 func longest(all answers[driver.Memory]) (d time.Duration) {
 	for _, a := range all {
-		d = max(d, a.value.Left)
+		d = max(d, a.Value.Left)
 	}
 	return d
 }
@@ -302,20 +293,16 @@ func Init(ctx context.Context, nodes []driver.Store, o *Options) error {
 	if err != nil {
 		return err
 	}
-	defer func() { // the nodes stay the caller's
-		s.cancel()
-		s.nodes = nil
-		s.Close()
-	}()
+	defer s.Stop() // the nodes stay the caller's
 	mark, all := int64(0), make([]driver.Memory, len(s.nodes))
 	for i, n := range s.nodes {
 		if all[i], err = n.Quarantine(ctx, 0); err != nil {
-			return fmt.Errorf("init: %w", &NodeError{n.name, err})
+			return fmt.Errorf("init: %w", s.Failure(i, err))
 		}
 		mark = max(mark, all[i].Mark)
 		if all[i].Epoch != "" {
 			if err := s.check(i, all[i].Epoch); err != nil {
-				return fmt.Errorf("init: %w", &NodeError{n.name, err})
+				return fmt.Errorf("init: %w", s.Failure(i, err))
 			}
 		}
 	}
@@ -329,7 +316,7 @@ func Init(ctx context.Context, nodes []driver.Store, o *Options) error {
 			err = errors.New("it has lost its memory again")
 		}
 		if err != nil {
-			return fmt.Errorf("init: %w", &NodeError{n.name, err})
+			return fmt.Errorf("init: %w", s.Failure(i, err))
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/retry"
+	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
 
 const (
@@ -27,7 +28,6 @@ const (
 type node struct {
 	driver.Node
 	index int
-	name  string
 	least time.Duration // Options.Patience
 
 	mu        sync.Mutex
@@ -117,7 +117,7 @@ func request[T any](s *store, n *node, f func(ctx context.Context) (T, error)) (
 	if !n.begin() {
 		return v, errSkipped
 	}
-	ctx, cancel := retry.WithTimeout(s.ctx, requestLimit)
+	ctx, cancel := retry.WithTimeout(s.Context(), requestLimit)
 	defer cancel()
 	begun := time.Now()
 	v, err = f(ctx)
@@ -125,81 +125,14 @@ func request[T any](s *store, n *node, f func(ctx context.Context) (T, error)) (
 	return v, err
 }
 
-// answer is the reply of one node.
-type answer[T any] struct {
-	node  int
-	value T
-	err   error
-}
+type (
+	answer[T any]  = majority.Answer[T]
+	answers[T any] = majority.Answers[T]
+)
 
-// each calls f for each node, in parallel, begun in that order. The replies come in the
-// channel, also those that nobody waits for.
+// each calls f for each node, in parallel, begun in that order.
 func each[T any](s *store, order []int, f func(n *node) (T, error)) <-chan answer[T] {
-	out := make(chan answer[T], len(order))
-	for _, i := range order {
-		if !s.spawn(func() {
-			v, err := f(s.nodes[i])
-			out <- answer[T]{i, v, err}
-		}) {
-			out <- answer[T]{node: i, err: driver.ErrClosed}
-		}
-	}
-	return out
-}
-
-// answers are those of the nodes, as far as they have come.
-type answers[T any] []answer[T]
-
-func (as answers[T]) good() (n int) {
-	for _, a := range as {
-		if a.err == nil {
-			n++
-		}
-	}
-	return n
-}
-
-// of returns the answer of a node, if it is there and no error.
-func (as answers[T]) of(node int) (v T, ok bool) {
-	for _, a := range as {
-		if a.node == node && a.err == nil {
-			return a.value, true
-		}
-	}
-	return v, false
-}
-
-// collect receives answers until enough says so, or a majority has replied and the patience
-// with the others is over, or all n have. Too few good ones are an error.
-func collect[T any](ctx context.Context, s *store, out <-chan answer[T], n int, enough func(answers[T]) bool) (answers[T], error) {
-	var got answers[T]
-	var late <-chan time.Time
-	for len(got) < n {
-		if good := got.good(); good >= s.most {
-			if enough(got) {
-				return got, nil
-			}
-			if late == nil {
-				t := time.NewTimer(s.slowest())
-				defer t.Stop()
-				late = t.C
-			}
-		}
-		select {
-		case a := <-out:
-			got = append(got, a)
-		case <-late:
-			return got, nil
-		case <-ctx.Done():
-			return got, ctx.Err()
-		case <-s.ctx.Done():
-			return got, driver.ErrClosed
-		}
-	}
-	if got.good() < s.most {
-		return got, failures(s, got)
-	}
-	return got, nil
+	return majority.Ask(s.Group, order, func(i int) (T, error) { return f(s.nodes[i]) })
 }
 
 // slowest is the longest patience with any node.
@@ -208,15 +141,4 @@ func (s *store) slowest() (d time.Duration) {
 		d = max(d, n.patience())
 	}
 	return d
-}
-
-// failures returns an Error of what did not go well.
-func failures[T any](s *store, got answers[T]) error {
-	e := &Error{Need: s.most, Of: len(s.nodes)}
-	for _, a := range got {
-		if a.err != nil {
-			e.Nodes = append(e.Nodes, NodeError{s.nodes[a.node].name, a.err})
-		}
-	}
-	return e
 }

@@ -1,8 +1,6 @@
 package quorum
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -13,6 +11,7 @@ import (
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/checked"
 	"github.com/pawl-go/pawl/internal/lacking"
+	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
 
 // Defaults of Options.
@@ -43,17 +42,10 @@ type Store struct {
 
 type store struct {
 	*lacking.Reasons
+	*majority.Group
 	nodes    []*node
-	most     int // how many are a majority
 	maxTTL   time.Duration
 	proposer *proposer
-
-	ctx    context.Context // ends when the store is closed
-	cancel context.CancelFunc
-
-	spawning sync.Mutex
-	closed   bool
-	work     sync.WaitGroup
 
 	mu     sync.Mutex
 	claims map[string]*claim // by id
@@ -74,13 +66,11 @@ func newStore(nodes []driver.Store, o *Options) (*store, error) {
 	if o == nil {
 		o = new(Options)
 	}
-	if n := len(nodes); n < 3 || n > 7 || n%2 == 0 {
-		return nil, fmt.Errorf("%w number of nodes %d: allowed are 3, 5 and 7", driver.ErrInvalid, n)
+	g, err := majority.New(nodes, o.Names)
+	if err != nil {
+		return nil, err
 	}
-	if o.Names != nil && len(o.Names) != len(nodes) {
-		return nil, fmt.Errorf("%w names: %d for %d nodes", driver.ErrInvalid, len(o.Names), len(nodes))
-	}
-	s := &store{Reasons: &cannot, most: len(nodes)/2 + 1, maxTTL: o.MaxTTL, proposer: newProposer(), claims: make(map[string]*claim), sweep: 64}
+	s := &store{Reasons: &cannot, Group: g, maxTTL: o.MaxTTL, proposer: newProposer(), claims: make(map[string]*claim), sweep: 64}
 	if s.maxTTL == 0 {
 		s.maxTTL = DefaultMaxTTL
 	}
@@ -95,52 +85,13 @@ func newStore(nodes []driver.Store, o *Options) (*store, error) {
 		return nil, fmt.Errorf("MaxTTL: %w", err)
 	}
 	for i, d := range nodes {
-		name := fmt.Sprintf("node %d", i+1)
-		if o.Names != nil {
-			name = o.Names[i]
-		}
-		for _, other := range nodes[:i] {
-			if d == other {
-				return nil, fmt.Errorf("%w nodes: %s is there twice", driver.ErrInvalid, name)
-			}
-		}
 		n, ok := d.(driver.Node)
 		if !ok {
-			return nil, fmt.Errorf("%s, a %T, cannot be one of a quorum, for it cannot tell what it has forgotten (of plain locks, package quorum/redlock makes one store): %w", name, d, driver.ErrUnsupported)
+			return nil, fmt.Errorf("%s, a %T, cannot be one of a quorum, for it cannot tell what it has forgotten (of plain locks, package quorum/redlock makes one store): %w", g.Name(i), d, driver.ErrUnsupported)
 		}
-		s.nodes = append(s.nodes, &node{Node: n, index: i, name: name, least: patience, alarm: make(chan struct{})})
+		s.nodes = append(s.nodes, &node{Node: n, index: i, least: patience, alarm: make(chan struct{})})
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
-}
-
-// End implements checked.Ender: it ends the calls under way.
-func (s *store) End() { s.cancel() }
-
-// Close ends what goes on in the background, and closes the nodes.
-func (s *store) Close() error {
-	s.spawning.Lock()
-	s.closed = true
-	s.spawning.Unlock()
-	s.work.Wait()
-	var errs []error
-	for _, n := range s.nodes {
-		if err := n.Close(); err != nil {
-			errs = append(errs, &NodeError{n.name, err})
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// spawn runs f in the background, unless the store is closed. Close waits for it.
-func (s *store) spawn(f func()) bool {
-	s.spawning.Lock()
-	defer s.spawning.Unlock()
-	if s.closed {
-		return false
-	}
-	s.work.Go(f)
-	return true
 }
 
 // pause waits, and reports whether the store is still open.
@@ -150,7 +101,7 @@ func (s *store) pause(d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-s.ctx.Done():
+	case <-s.Context().Done():
 		return false
 	}
 }

@@ -79,7 +79,7 @@ func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 	}
 	in := make(chan renewed, total)
 	for k, batch := range batches {
-		if len(batch) > 0 && !s.spawn(func() { s.renewAt(s.nodes[k], ns, batch, in) }) {
+		if len(batch) > 0 && !s.Spawn(func() { s.renewAt(s.nodes[k], ns, batch, in) }) {
 			for _, i := range batch {
 				in <- renewed{ref: i, node: k, err: driver.ErrClosed}
 			}
@@ -88,7 +88,7 @@ func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 	s.count(ctx, ns, in, func(i int, st driver.Status, err error) {
 		n := &ns[i]
 		switch {
-		case err != nil && n.silent && !n.held && ctx.Err() == nil && s.ctx.Err() == nil: // its primary does not reply
+		case err != nil && n.silent && !n.held && ctx.Err() == nil && s.Context().Err() == nil: // its primary does not reply
 			aside.Go(func() {
 				st, e := s.elsewhere(ctx, n.cl, n.p)
 				n.cl.promise(st)
@@ -149,7 +149,7 @@ func (s *store) renewAt(n *node, ns []renewal, batch []int, in chan<- renewed) {
 	for k, i := range batch {
 		refs[k] = ns[i].ref
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, requestLimit)
+	ctx, cancel := context.WithTimeout(s.Context(), requestLimit)
 	defer cancel()
 	sent := time.Now()
 	var mu sync.Mutex
@@ -221,7 +221,7 @@ func (s *store) count(ctx context.Context, ns []renewal, in <-chan renewed, deci
 			n.take(s, &got)
 			if st, err, ok := n.verdict(s, tired); ok {
 				tell(got.ref, st, err)
-			} else if late == nil && n.yes+n.no >= s.most {
+			} else if late == nil && n.yes+n.no >= s.Most {
 				t := time.NewTimer(s.slowest())
 				defer t.Stop()
 				late = t.C
@@ -242,7 +242,7 @@ func (s *store) count(ctx context.Context, ns []renewal, in <-chan renewed, deci
 					tell(i, driver.Status{}, ctx.Err())
 				}
 			}
-		case <-s.ctx.Done():
+		case <-s.Context().Done():
 			for i := range ns {
 				if !ns[i].done {
 					tell(i, driver.Status{}, driver.ErrClosed)
@@ -257,7 +257,7 @@ func (n *renewal) take(s *store, got *renewed) {
 	n.heard = n.heard || got.node == n.p
 	switch {
 	case got.err != nil:
-		n.errs = append(n.errs, NodeError{s.nodes[got.node].name, got.err})
+		n.errs = append(n.errs, *s.Failure(got.node, got.err))
 		n.silent = n.silent || got.node == n.p
 		return
 	case got.counts:
@@ -274,17 +274,17 @@ func (n *renewal) take(s *store, got *renewed) {
 
 // verdict is what the replies make; tired: the primary is not waited for.
 func (n *renewal) verdict(s *store, tired bool) (st driver.Status, err error, ok bool) {
-	failed := &Error{Need: s.most, Of: len(s.nodes), Nodes: n.errs}
+	failed := s.Failed(n.errs...)
 	switch {
 	case !n.held && n.silent:
 		return st, failed, true
 	case !n.held && n.heard:
 		return n.first, nil, true
-	case n.held && n.yes >= s.most && (n.heard || tired):
+	case n.held && n.yes >= s.Most && (n.heard || tired):
 		st, ok = s.holds(n.cl)
 		slices.SortFunc(n.untils, time.Time.Compare)
-		st.Deadline, st.Behind = n.untils[len(n.untils)-s.most], n.behind
-	case n.held && n.no >= s.most && (n.heard || tired):
+		st.Deadline, st.Behind = n.untils[len(n.untils)-s.Most], n.behind
+	case n.held && n.no >= s.Most && (n.heard || tired):
 		return st, nil, true
 	}
 	if !ok && n.to == n.yes+n.no+len(n.errs) {

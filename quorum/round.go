@@ -54,7 +54,7 @@ func (s *store) round(ctx context.Context, cl *claim, ttl time.Duration) (*round
 // ask sends a vote to a node.
 func (r *round) ask(i int, try bool, token int64) {
 	r.out[i], r.got[i] = true, nil
-	if !r.s.spawn(func() { r.send(i, try, token) }) {
+	if !r.s.Spawn(func() { r.send(i, try, token) }) {
 		r.got[i] = &vote{i, driver.Status{}, driver.ErrClosed}
 		r.out[i] = false
 	}
@@ -86,7 +86,7 @@ func (r *round) settle(ctx context.Context) {
 			return
 		case <-ctx.Done():
 			return
-		case <-r.s.ctx.Done():
+		case <-r.s.Context().Done():
 			return
 		}
 	}
@@ -204,7 +204,7 @@ func (r *round) wait(ctx context.Context) (verdict, error) {
 			}
 		case <-ctx.Done():
 			return open, ctx.Err()
-		case <-r.s.ctx.Done():
+		case <-r.s.Context().Done():
 			return open, driver.ErrClosed
 		}
 	}
@@ -222,7 +222,7 @@ func (r *round) patience() (d time.Duration) {
 
 // verdict also reports whether the replies that are there would do.
 func (r *round) verdict() (v verdict, enough bool) {
-	cl, most := r.cl, r.s.most
+	cl, most := r.cl, r.s.Most
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	first := r.got[r.p]
@@ -281,7 +281,7 @@ func refusal(err error) bool {
 func (r *round) raise() {
 	now := time.Now()
 	r.cl.mu.Lock()
-	h, _, _ := r.cl.tally(now, r.s.most)
+	h, _, _ := r.cl.tally(now, r.s.Most)
 	low := r.cl.low(now, h.token)
 	r.cl.mu.Unlock()
 	r.tired = false
@@ -297,7 +297,7 @@ func (r *round) hold() (driver.Status, bool) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	now, p := time.Now(), r.p
-	h, enough, settled := cl.tally(now, r.s.most)
+	h, enough, settled := cl.tally(now, r.s.Most)
 	if !enough || !settled || cl.left || cl.gone || r.ttl > 0 && h.until.Before(cl.promised) {
 		return driver.Status{}, false // the time of one is over, or shorter than its owner thinks
 	}
@@ -318,14 +318,14 @@ func (r *round) hold() (driver.Status, bool) {
 
 // failures says what went wrong with each node.
 func (r *round) failures() error {
-	e := &Error{Need: r.s.most, Of: len(r.s.nodes)}
-	for i, n := range r.s.nodes {
+	var failed []NodeError
+	for i := range r.got {
 		switch got := r.got[i]; {
 		case got == nil:
-			e.Nodes = append(e.Nodes, NodeError{n.name, errSilent})
+			failed = append(failed, *r.s.Failure(i, errSilent))
 		case got.err != nil:
-			e.Nodes = append(e.Nodes, NodeError{n.name, got.err})
+			failed = append(failed, *r.s.Failure(i, got.err))
 		}
 	}
-	return e
+	return r.s.Failed(failed...)
 }

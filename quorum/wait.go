@@ -95,7 +95,7 @@ func (s *store) waitAt(ctx context.Context, n *node, r driver.Ref, moved <-chan 
 	}
 	n.watchers++
 	if !n.watched {
-		n.watched = s.spawn(func() { s.watch(n) })
+		n.watched = s.Spawn(func() { s.watch(n) })
 	}
 	n.mu.Unlock()
 	defer func() {
@@ -105,13 +105,13 @@ func (s *store) waitAt(ctx context.Context, n *node, r driver.Ref, moved <-chan 
 	}()
 	ended := make(chan struct{})
 	defer close(ended)
-	if !s.spawn(func() {
+	if !s.Spawn(func() {
 		select {
 		case <-moved:
 			cancel(errMoved)
 		case <-alarm:
 			cancel(errSkipped)
-		case <-s.ctx.Done():
+		case <-s.Context().Done():
 			cancel(driver.ErrClosed)
 		case <-ended:
 		}
@@ -136,7 +136,7 @@ func (s *store) watch(n *node) {
 		}
 		n.mu.Unlock()
 		replied := make(chan struct{})
-		if !s.spawn(func() {
+		if !s.Spawn(func() {
 			defer close(replied)
 			request(s, n, n.Memory)
 		}) {
@@ -147,7 +147,7 @@ func (s *store) watch(n *node) {
 		case <-replied:
 		case <-late.C:
 			n.late()
-		case <-s.ctx.Done():
+		case <-s.Context().Done():
 		}
 		late.Stop()
 	}
@@ -207,7 +207,7 @@ func (s *store) finish(ctx context.Context, cl *claim, quick bool) (driver.Statu
 func (s *store) holds(cl *claim) (driver.Status, bool) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	h, enough, _ := cl.tally(time.Now(), s.most)
+	h, enough, _ := cl.tally(time.Now(), s.Most)
 	if cl.token == 0 || !enough {
 		return driver.Status{}, false
 	}

@@ -64,7 +64,7 @@ func (s *store) withdraw(cl *claim, i int, done *sync.WaitGroup) {
 	if done != nil {
 		done.Add(1)
 	}
-	if !s.spawn(func() {
+	if !s.Spawn(func() {
 		s.repeat(ends, func() error { return s.takeBack(cl, n, &token) }, done)
 	}) && done != nil {
 		done.Done()

@@ -11,6 +11,7 @@ import (
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/lacking"
 	"github.com/pawl-go/pawl/internal/retry"
+	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
 
 // claim is a claim as this store knows it. No other knows of one that waits.
@@ -60,7 +61,7 @@ func (cl *claim) begin(ctx context.Context, s *store) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.ctx.Done():
+	case <-s.Context().Done():
 		return driver.ErrClosed
 	}
 }
@@ -160,16 +161,16 @@ func (s *store) try(ctx context.Context, cl *claim, ttl time.Duration) (st drive
 	t := newTry(len(s.nodes), cl.Claim, ttl)
 	s.ask(t)
 	c, err := s.wait(ctx, t)
-	if err == nil && c.yes >= s.most {
+	if err == nil && c.yes >= s.Most {
 		if st, err = cl.hold(t, c); err == nil && st.State == driver.Holding {
 			return st, false, nil
 		}
 	}
 	s.end(t)
 	switch {
-	case err != nil || c.yes >= s.most: // it has left
+	case err != nil || c.yes >= s.Most: // it has left
 		return driver.Status{}, false, err
-	case c.yes+c.no < s.most:
+	case c.yes+c.no < s.Most:
 		return driver.Status{}, false, s.failures(t)
 	}
 	st.State = driver.Refused
@@ -263,7 +264,7 @@ func (s *store) sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.ctx.Done():
+	case <-s.Context().Done():
 		return driver.ErrClosed
 	}
 }
@@ -291,14 +292,14 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 		return driver.Gone, nil
 	}
 	got, err := each(ctx, s, func(n *node) (driver.State, error) { return s.leave(held, n, r.Linger) },
-		func(got answers[driver.State]) bool { return holding(got) >= s.most })
+		func(got majority.Answers[driver.State]) bool { return majority.Holding(got) >= s.Most })
 	if err != nil {
 		return driver.Gone, err // who repeats it finds the claim as it is
 	}
 	if r.Linger == 0 {
 		s.claims.forget(cl)
 	}
-	if s.kept(held, got) >= s.most && time.Now().Before(promised) || holding(got) >= s.most {
+	if s.kept(held, got) >= s.Most && time.Now().Before(promised) || majority.Holding(got) >= s.Most {
 		return driver.Holding, nil
 	}
 	return driver.Gone, nil
@@ -306,22 +307,13 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 
 // kept counts the nodes that have the try until now: also those that gave their lock and do not reply
 // now, for they keep it until it runs out.
-func (s *store) kept(t *try, got answers[driver.State]) int {
-	n := holding(got)
+func (s *store) kept(t *try, got majority.Answers[driver.State]) int {
+	n := majority.Holding(got)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, v := range t.votes {
-		replied := slices.ContainsFunc(got, func(a answer[driver.State]) bool { return a.node == i && a.err == nil })
+		replied := slices.ContainsFunc(got, func(a majority.Answer[driver.State]) bool { return a.Node == i && a.Err == nil })
 		if !replied && v != nil && v.err == nil && v.st.State == driver.Holding {
-			n++
-		}
-	}
-	return n
-}
-
-func holding(got answers[driver.State]) (n int) {
-	for _, a := range got {
-		if a.err == nil && a.value == driver.Holding {
 			n++
 		}
 	}
@@ -336,9 +328,9 @@ func (s *store) leave(t *try, n *node, linger time.Duration) (driver.State, erro
 	v := t.votes[n.index]
 	t.mu.Unlock()
 	ref := driver.Ref{Name: t.claim.Name, ID: t.claim.ID, Linger: linger}
-	st, err := request(s.ctx, n, func(ctx context.Context) (driver.State, error) { return n.Leave(ctx, ref) })
+	st, err := request(s.Context(), n, func(ctx context.Context) (driver.State, error) { return n.Leave(ctx, ref) })
 	if err != nil && linger == 0 && v != nil && v.mayHold() {
-		s.spawn(func() { s.giveBack(t, n) })
+		s.Spawn(func() { s.giveBack(t, n) })
 	}
 	return st, err
 }

@@ -8,10 +8,8 @@ import (
 	"sync"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
-
-// everybody is for each: the replies of all nodes are wanted.
-func everybody[T any](answers[T]) bool { return false }
 
 // Inspect shows who has the keys of a majority, also by another library. The token of a
 // lock is known to the store that it was entered by.
@@ -22,15 +20,15 @@ func (s *store) Inspect(ctx context.Context, name string) (driver.Queue, error) 
 
 func (s *store) inspect(ctx context.Context, name string) (q driver.Queue, id string, err error) {
 	got, err := each(ctx, s, func(n *node) (driver.Queue, error) {
-		return request(s.ctx, n, func(ctx context.Context) (driver.Queue, error) { return n.Inspect(ctx, name) })
-	}, everybody)
+		return request(s.Context(), n, func(ctx context.Context) (driver.Queue, error) { return n.Inspect(ctx, name) })
+	}, majority.Everybody)
 	if err != nil {
 		return driver.Queue{}, "", err
 	}
 	var holders [][]driver.Entry
 	for _, a := range got {
-		if a.err == nil {
-			holders = append(holders, a.value.Claims)
+		if a.Err == nil {
+			holders = append(holders, a.Value.Claims)
 		}
 	}
 	q = driver.Queue{Name: name}
@@ -52,11 +50,11 @@ func (s *store) joint(holders [][]driver.Entry) (driver.Entry, string, bool) {
 		}
 	}
 	for id, es := range of {
-		if len(es) < s.most {
+		if len(es) < s.Most {
 			continue
 		}
 		slices.SortFunc(es, func(a, b driver.Entry) int { return int(a.TTL - b.TTL) })
-		e := es[len(es)-s.most] // it ends with the weakest of the best majority
+		e := es[len(es)-s.Most] // it ends with the weakest of the best majority
 		e.ID, e.Token = owner(id), s.claims.token(id)
 		return e, id, true
 	}
@@ -80,15 +78,15 @@ func (s *store) stands(ctx context.Context, cl *claim, token int64) (driver.Stat
 // Break deletes the keys on a majority: no other majority is left.
 func (s *store) Break(ctx context.Context, name string) ([]driver.Entry, error) {
 	got, err := each(ctx, s, func(n *node) ([]driver.Entry, error) {
-		return request(s.ctx, n, func(ctx context.Context) ([]driver.Entry, error) { return n.Break(ctx, name) })
-	}, everybody)
+		return request(s.Context(), n, func(ctx context.Context) ([]driver.Entry, error) { return n.Break(ctx, name) })
+	}, majority.Everybody)
 	if err != nil {
 		return nil, err
 	}
 	var holders [][]driver.Entry
 	for _, a := range got {
-		if a.err == nil {
-			holders = append(holders, a.value)
+		if a.Err == nil {
+			holders = append(holders, a.Value)
 		}
 	}
 	if e, _, ok := s.joint(holders); ok {
@@ -116,17 +114,17 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[driver.Queue,
 				}
 			}
 			return l, err
-		}, everybody)
+		}, majority.Everybody)
 		if err != nil {
 			yield(driver.Queue{}, err)
 			return
 		}
 		holders, bad := make(map[string][][]driver.Entry), make(map[string]error)
 		for _, a := range got {
-			for name, claims := range a.value.held {
+			for name, claims := range a.Value.held {
 				holders[name] = append(holders[name], claims)
 			}
-			for name, err := range a.value.bad {
+			for name, err := range a.Value.bad {
 				bad[name] = err
 			}
 		}
@@ -161,7 +159,7 @@ func (s *Store) Nodes(ctx context.Context) []NodeState {
 	for i, n := range s.in.nodes {
 		wg.Go(func() {
 			_, err := request(ctx, n, func(ctx context.Context) (driver.Queue, error) { return n.Inspect(ctx, "pawl/doctor") })
-			states[i] = NodeState{n.name, err}
+			states[i] = NodeState{s.in.Name(n.index), err}
 		})
 	}
 	wg.Wait()

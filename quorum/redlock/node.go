@@ -9,7 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/retry"
-	"github.com/pawl-go/pawl/quorum"
+	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
 
 const (
@@ -35,7 +35,6 @@ func (e *skippedError) Unwrap() error { return e.last }
 type node struct {
 	driver.Store
 	index int
-	name  string
 	limit time.Duration // of a request
 	quiet time.Duration // for which it may not reply
 
@@ -85,75 +84,12 @@ func request[T any](ctx context.Context, n *node, f func(ctx context.Context) (T
 	return v, err
 }
 
-// answer is the reply of one node.
-type answer[T any] struct {
-	node  int
-	value T
-	err   error
-}
-
-// answers are those of the nodes, as far as they have come.
-type answers[T any] []answer[T]
-
-func (as answers[T]) good() (n int) {
-	for _, a := range as {
-		if a.err == nil {
-			n++
-		}
+// each calls f for all nodes, in parallel, and collects what they reply until enough says so.
+func each[T any](ctx context.Context, s *store, f func(n *node) (T, error), enough func(majority.Answers[T]) bool) (majority.Answers[T], error) {
+	all := make([]int, len(s.nodes))
+	for i := range all {
+		all[i] = i
 	}
-	return n
-}
-
-// each calls f for all nodes, in parallel. It returns when enough says so, when a
-// majority has replied and the patience with the others is over, or all have. Too few good
-// replies are an error.
-func each[T any](ctx context.Context, s *store, f func(n *node) (T, error), enough func(answers[T]) bool) (answers[T], error) {
-	out := make(chan answer[T], len(s.nodes))
-	for i, n := range s.nodes {
-		if !s.spawn(func() {
-			v, err := f(n)
-			out <- answer[T]{i, v, err}
-		}) {
-			out <- answer[T]{node: i, err: driver.ErrClosed}
-		}
-	}
-	var got answers[T]
-	var late <-chan time.Time
-	for len(got) < len(s.nodes) {
-		if got.good() >= s.most {
-			if enough(got) {
-				return got, nil
-			}
-			if late == nil {
-				t := time.NewTimer(s.patience)
-				defer t.Stop()
-				late = t.C
-			}
-		}
-		select {
-		case a := <-out:
-			got = append(got, a)
-		case <-late:
-			return got, nil
-		case <-ctx.Done():
-			return got, ctx.Err()
-		case <-s.ctx.Done():
-			return got, driver.ErrClosed
-		}
-	}
-	if got.good() < s.most {
-		return got, failures(s, got)
-	}
-	return got, nil
-}
-
-// failures says what went wrong with each node.
-func failures[T any](s *store, got answers[T]) error {
-	e := &quorum.Error{Need: s.most, Of: len(s.nodes)}
-	for _, a := range got {
-		if a.err != nil {
-			e.Nodes = append(e.Nodes, quorum.NodeError{Node: s.nodes[a.node].name, Err: a.err})
-		}
-	}
-	return e
+	out := majority.Ask(s.Group, all, func(i int) (T, error) { return f(s.nodes[i]) })
+	return majority.Collect(ctx, s.Group, out, func() time.Duration { return s.patience }, enough)
 }

@@ -42,15 +42,13 @@
 package redlock
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/checked"
 	"github.com/pawl-go/pawl/internal/lacking"
+	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
 
 // Defaults of Options.
@@ -82,17 +80,10 @@ type Store struct {
 
 type store struct {
 	*lacking.Reasons
+	*majority.Group
 	nodes    []*node
-	most     int // how many are a majority
 	pause    time.Duration
 	patience time.Duration
-
-	ctx    context.Context // ends when the store is closed
-	cancel context.CancelFunc
-
-	spawning sync.Mutex
-	closed   bool
-	work     sync.WaitGroup
 
 	claims *registry
 }
@@ -110,14 +101,11 @@ func newStore(nodes []driver.Store, o *Options) (*store, error) {
 	if o == nil {
 		o = new(Options)
 	}
-	if n := len(nodes); n < 3 || n > 7 || n%2 == 0 {
-		return nil, fmt.Errorf("%w number of nodes %d: allowed are 3, 5 and 7", driver.ErrInvalid, n)
+	g, err := majority.New(nodes, o.Names)
+	if err != nil {
+		return nil, err
 	}
-	if o.Names != nil && len(o.Names) != len(nodes) {
-		return nil, fmt.Errorf("%w names: %d for %d nodes", driver.ErrInvalid, len(o.Names), len(nodes))
-	}
-	s := &store{Reasons: &cannot, most: len(nodes)/2 + 1, claims: new(registry)}
-	var err error
+	s := &store{Reasons: &cannot, Group: g, claims: new(registry)}
 	if s.pause, err = span("MaxPause", o.MaxPause, DefaultMaxPause); err != nil {
 		return nil, err
 	}
@@ -125,18 +113,8 @@ func newStore(nodes []driver.Store, o *Options) (*store, error) {
 		return nil, err
 	}
 	for i, d := range nodes {
-		name := fmt.Sprintf("node %d", i+1)
-		if o.Names != nil {
-			name = o.Names[i]
-		}
-		for _, other := range nodes[:i] {
-			if d == other {
-				return nil, fmt.Errorf("%w nodes: %s is there twice", driver.ErrInvalid, name)
-			}
-		}
-		s.nodes = append(s.nodes, &node{Store: d, index: i, name: name, limit: requestLimit, quiet: max(silence, s.patience)})
+		s.nodes = append(s.nodes, &node{Store: d, index: i, limit: requestLimit, quiet: max(silence, s.patience)})
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
 
@@ -148,35 +126,4 @@ func span(what string, d, standard time.Duration) (time.Duration, error) {
 		return 0, fmt.Errorf("%w %s %v: allowed are 1ms to %v", driver.ErrInvalid, what, d, longest)
 	}
 	return d, nil
-}
-
-// End implements checked.Ender: it ends the calls under way.
-func (s *store) End() { s.cancel() }
-
-// Close ends what goes on in the background, and closes the nodes.
-func (s *store) Close() error {
-	s.spawning.Lock()
-	s.closed = true
-	s.spawning.Unlock()
-	s.cancel()
-	s.work.Wait()
-	var errs []error
-	for _, n := range s.nodes {
-		if err := n.Close(); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", n.name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// spawn runs f in the background, and reports whether it does: not when the store is
-// closed. Close waits for it.
-func (s *store) spawn(f func()) bool {
-	s.spawning.Lock()
-	defer s.spawning.Unlock()
-	if s.closed {
-		return false
-	}
-	s.work.Go(f)
-	return true
 }

@@ -253,6 +253,12 @@ func (n *faulty) asked() []string {
 	return n.tries
 }
 
+// last is the id of the last try that it was asked for.
+func (n *faulty) last() string {
+	ids := n.asked()
+	return ids[len(ids)-1]
+}
+
 // What gives back an earlier try comes late: it takes nothing from a later one of the same
 // claim.
 func TestLateLeave(t *testing.T) {
@@ -282,13 +288,17 @@ func TestLateLeave(t *testing.T) {
 	if st, err := s.Wait(await.Context(t), driver.Ref{Name: name, ID: c.ID}); err != nil || st.State != driver.Holding {
 		t.Fatalf("Wait: %v, %v", st.State, err)
 	}
+	await.That(t, "the fifth has refused the try that the others have granted", func() (refused bool) {
+		nodes[4].set(func(n *faulty) { refused = n.done == len(n.tries) })
+		last := nodes[4].last()
+		return refused && !slices.ContainsFunc(nodes, func(n *faulty) bool { return n.last() != last })
+	})
 	close(late)
 	empty(t, nodes[4:])
 	if q, err := s.Inspect(await.Context(t), name); err != nil || len(q.Claims) != 1 || q.Claims[0].ID != c.ID {
 		t.Errorf("Inspect: %+v, %v", q.Claims, err)
 	}
-	ids := nodes[0].asked()
-	if ids[0] == ids[len(ids)-1] || owner(ids[0]) != c.ID {
+	if ids := nodes[0].asked(); ids[0] == nodes[0].last() || owner(ids[0]) != c.ID {
 		t.Errorf("tries of %s: %q", c.ID, ids)
 	}
 	leave(t, s, c, driver.Holding)

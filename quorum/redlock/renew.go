@@ -7,7 +7,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/retry"
-	"github.com/pawl-go/pawl/quorum"
+	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
 
 // renewal is a claim of a Renew that holds.
@@ -19,7 +19,7 @@ type renewal struct {
 	at     int // in the caller's list
 	untils []time.Time
 	gone   int
-	errs   []quorum.NodeError
+	errs   []majority.NodeError
 	done   bool
 }
 
@@ -48,7 +48,7 @@ func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 	}
 	in := make(chan renewed, len(ns)*len(s.nodes))
 	for _, n := range s.nodes {
-		if !s.spawn(func() { s.renewAt(n, ns, in) }) {
+		if !s.Spawn(func() { s.renewAt(n, ns, in) }) {
 			for i := range ns {
 				in <- renewed{claim: i, node: n.index, err: driver.ErrClosed}
 			}
@@ -68,7 +68,7 @@ func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 		case <-ctx.Done():
 			s.giveUp(ns, ctx.Err(), report)
 			return
-		case <-s.ctx.Done():
+		case <-s.Context().Done():
 			s.giveUp(ns, driver.ErrClosed, report)
 			return
 		}
@@ -118,7 +118,7 @@ func (s *store) renewAt(n *node, ns []*renewal, in chan<- renewed) {
 	for i, r := range ns {
 		refs[i] = driver.Ref{Name: r.cl.Name, ID: r.held.claim.ID, TTL: r.ttl}
 	}
-	ctx, cancel := retry.WithTimeout(s.ctx, n.limit)
+	ctx, cancel := retry.WithTimeout(s.Context(), n.limit)
 	defer cancel()
 	var mu sync.Mutex
 	var last error
@@ -137,7 +137,7 @@ func (s *store) renewAt(n *node, ns []*renewal, in chan<- renewed) {
 func (s *store) verdict(n *renewal, got *renewed) (st driver.Status, err error, ok bool) {
 	switch {
 	case got.err != nil:
-		n.errs = append(n.errs, quorum.NodeError{Node: s.nodes[got.node].name, Err: got.err})
+		n.errs = append(n.errs, *s.Failure(got.node, got.err))
 	case got.st.State == driver.Holding:
 		n.untils = append(n.untils, got.st.Deadline)
 	default:
@@ -146,12 +146,12 @@ func (s *store) verdict(n *renewal, got *renewed) (st driver.Status, err error, 
 	switch {
 	case n.done:
 		return st, nil, false
-	case len(n.untils) >= s.most:
+	case len(n.untils) >= s.Most:
 		st = driver.Status{State: driver.Holding, Token: n.token, Deadline: s.weakest(n.untils)}
 		n.cl.extend(st.Deadline, n.ttl)
-	case n.gone > len(s.nodes)-s.most:
+	case n.gone > len(s.nodes)-s.Most:
 	case len(n.untils)+n.gone+len(n.errs) == len(s.nodes):
-		err = &quorum.Error{Need: s.most, Of: len(s.nodes), Nodes: n.errs}
+		err = s.Failed(n.errs...)
 	default:
 		return st, nil, false
 	}
@@ -171,7 +171,7 @@ func (s *store) lose(n *renewal) {
 	n.cl.mu.Lock()
 	n.cl.held = nil
 	n.cl.mu.Unlock()
-	s.spawn(func() { s.end(n.held) })
+	s.Spawn(func() { s.end(n.held) })
 }
 
 func (s *store) giveUp(ns []*renewal, err error, report func(int, driver.Status, error)) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/retry"
+	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
 
 // try is one try of a claim to get a majority, under an id of its own. So a request of
@@ -51,14 +52,14 @@ func owner(id string) string {
 // ask asks all nodes.
 func (s *store) ask(t *try) {
 	for i, n := range s.nodes {
-		if !s.spawn(func() { s.askOne(t, n) }) {
+		if !s.Spawn(func() { s.askOne(t, n) }) {
 			t.take(i, driver.Status{}, driver.ErrClosed)
 		}
 	}
 }
 
 func (s *store) askOne(t *try, n *node) {
-	st, err := request(s.ctx, n, func(ctx context.Context) (driver.Status, error) { return n.Enter(ctx, t.claim) })
+	st, err := request(s.Context(), n, func(ctx context.Context) (driver.Status, error) { return n.Enter(ctx, t.claim) })
 	if t.take(n.index, st, err) {
 		s.giveBack(t, n)
 	}
@@ -96,7 +97,7 @@ type tally struct {
 // lost reports whether no majority can say yes any more, and that is not for faults alone: who
 // is held up by another is not told of faults.
 func (c *tally) lost(s *store) bool {
-	return c.no+c.failed > len(s.nodes)-s.most && c.yes+c.no >= s.most
+	return c.no+c.failed > len(s.nodes)-s.Most && c.yes+c.no >= s.Most
 }
 
 func (s *store) count(t *try) (c tally) {
@@ -122,11 +123,11 @@ func (s *store) count(t *try) (c tally) {
 
 // weakest is when the weakest of the best majority ends; zero if they are none.
 func (s *store) weakest(untils []time.Time) time.Time {
-	if len(untils) < s.most {
+	if len(untils) < s.Most {
 		return time.Time{}
 	}
 	slices.SortFunc(untils, time.Time.Compare)
-	return untils[len(untils)-s.most]
+	return untils[len(untils)-s.Most]
 }
 
 // wait waits until a majority has said yes, or cannot any more, or the patience with those
@@ -136,10 +137,10 @@ func (s *store) wait(ctx context.Context, t *try) (tally, error) {
 	for {
 		c := s.count(t)
 		replied := c.yes + c.no + c.failed
-		if c.yes >= s.most || replied == len(s.nodes) || c.lost(s) {
+		if c.yes >= s.Most || replied == len(s.nodes) || c.lost(s) {
 			return c, nil
 		}
-		if replied >= s.most && late == nil {
+		if replied >= s.Most && late == nil {
 			timer := time.NewTimer(s.patience)
 			defer timer.Stop()
 			late = timer.C
@@ -150,7 +151,7 @@ func (s *store) wait(ctx context.Context, t *try) (tally, error) {
 			return s.count(t), nil
 		case <-ctx.Done():
 			return c, ctx.Err()
-		case <-s.ctx.Done():
+		case <-s.Context().Done():
 			return c, driver.ErrClosed
 		}
 	}
@@ -167,7 +168,7 @@ func (s *store) end(t *try) {
 			continue
 		}
 		done := make(chan struct{})
-		if s.spawn(func() { defer close(done); s.giveBack(t, s.nodes[i]) }) && v.err == nil {
+		if s.Spawn(func() { defer close(done); s.giveBack(t, s.nodes[i]) }) && v.err == nil {
 			given = append(given, done)
 		}
 	}
@@ -200,7 +201,7 @@ func (s *store) giveBack(t *try, n *node) {
 		if err == nil || driver.IsPermanent(err) || time.Now().After(ends) {
 			return
 		}
-		if ctx = s.ctx; !retry.Sleep(ctx, pause) {
+		if ctx = s.Context(); !retry.Sleep(ctx, pause) {
 			return
 		}
 	}
@@ -216,10 +217,10 @@ func (s *store) blocker(t *try) (b *driver.Entry, majority bool) {
 			continue
 		}
 		said := *v.st.Blocker
-		if count[said.ID]++; b == nil || count[said.ID] >= s.most {
+		if count[said.ID]++; b == nil || count[said.ID] >= s.Most {
 			b = &said
 		}
-		if count[said.ID] >= s.most {
+		if count[said.ID] >= s.Most {
 			majority = true
 			break
 		}
@@ -235,13 +236,13 @@ func (s *store) blocker(t *try) (b *driver.Entry, majority bool) {
 func (s *store) failures(t *try) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var got answers[struct{}]
+	var failed []majority.NodeError
 	for i, v := range t.votes {
 		if v == nil {
-			got = append(got, answer[struct{}]{node: i, err: errSilent})
+			failed = append(failed, *s.Failure(i, errSilent))
 		} else if v.err != nil {
-			got = append(got, answer[struct{}]{node: i, err: v.err})
+			failed = append(failed, *s.Failure(i, v.err))
 		}
 	}
-	return failures(s, got)
+	return s.Failed(failed...)
 }

@@ -20,6 +20,7 @@ type claim struct {
 	token   int64     // of the grant; 0: it does not hold
 	wanted  bool      // votes of all nodes are wanted; else see wants
 	left    bool      // it is to be nowhere
+	under   int       // requests to vote and to leave that are under way
 	gone    bool      // its owner was told that it is Gone; until it enters it again
 	seats   []seat    // by node
 	until   time.Time // when it ends at the latest, for who sweeps

@@ -16,6 +16,10 @@ func (s *store) Enter(ctx context.Context, c driver.Claim) (driver.Status, error
 		return driver.Status{}, err
 	}
 	cl := s.know(c)
+	if cl.hasLeft() { // a new claim of that id
+		s.forget(cl)
+		cl = s.know(c)
+	}
 	if err := cl.begin(ctx, s); err != nil {
 		return driver.Status{}, err
 	}

@@ -22,6 +22,7 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	p := first
 	var counted []bool
 	if cl != nil {
+		defer s.over(cl)
 		cl.mu.Lock()
 		cl.left, held, counted = true, cl.token != 0, cl.counted(time.Now())
 		if cl.primary >= 0 {
@@ -29,8 +30,8 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 		}
 		close(cl.moved)
 		cl.moved = make(chan struct{})
+		cl.under += 1 + len(s.nodes)
 		cl.mu.Unlock()
-		s.forget(cl)
 	}
 	out := each(s, s.order(p), func(n *node) (driver.State, error) { return s.leaveAt(cl, n, r) })
 	got, err := majority.Collect(ctx, s.Group, out, s.slowest, func(got answers[driver.State]) bool {
@@ -43,6 +44,11 @@ func (s *store) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
 	})
 	if err != nil {
 		return driver.Gone, err
+	}
+	if cl != nil { // whoever repeats it finds nothing that held
+		cl.mu.Lock()
+		cl.token = 0
+		cl.mu.Unlock()
 	}
 	if majority.Holding(got) >= s.Most || held && majority.Holding(got)+silent(got, counted) >= s.Most {
 		return driver.Holding, nil
@@ -73,6 +79,7 @@ func silent[T any](got answers[T], nodes []bool) (n int) {
 func (s *store) leaveAt(cl *claim, n *node, r driver.Ref) (driver.State, error) {
 	st, err := request(s, n, func(ctx context.Context) (driver.State, error) { return n.Leave(ctx, r) })
 	if cl != nil {
+		defer s.over(cl)
 		cl.mu.Lock()
 		defer cl.mu.Unlock()
 		seat := &cl.seats[n.index]
@@ -88,11 +95,31 @@ func (s *store) leaveAt(cl *claim, n *node, r driver.Ref) (driver.State, error) 
 // there. cl.mu is held.
 func (s *store) leaveLater(cl *claim, i int, r driver.Ref) {
 	n, ends, lingers := s.nodes[i], time.Now().Add(cl.TTL), time.Now().Add(r.Linger)
+	cl.under++
 	s.Spawn(func() {
+		defer s.over(cl)
 		s.repeat(ends, func() error {
 			r.Linger = max(0, time.Until(lingers))
 			_, err := request(s, n, func(ctx context.Context) (driver.State, error) { return n.Leave(ctx, r) })
 			return err
 		}, nil)
 	})
+}
+
+// over notes that a request about the claim is over. One that has left is forgotten with the last:
+// until then it is known to be Gone, whatever a renewal would find at a node.
+func (s *store) over(cl *claim) {
+	cl.mu.Lock()
+	cl.under--
+	last := cl.left && cl.under == 0
+	cl.mu.Unlock()
+	if last {
+		s.forget(cl)
+	}
+}
+
+func (cl *claim) hasLeft() bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.left
 }

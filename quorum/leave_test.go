@@ -81,7 +81,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// A claim that leaves while votes of it are under way is nowhere soon after.
+// A claim that leaves while votes for it are under way is nowhere soon after; one that is entered
+// again has its new TTL.
 func TestLeaveAmidVotes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := memories(5)
@@ -101,12 +102,26 @@ func TestLeaveAmidVotes(t *testing.T) {
 		}
 		defer s.Close()
 		for range 20 {
-			c := driver.Claim{Name: "a", ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: time.Minute}
+			c := driver.Claim{Name: "a", ID: driver.NewID(), Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: time.Minute / 2}
 			if st, err := s.Enter(t.Context(), c); err != nil || st.State != driver.Holding {
 				t.Fatalf("%v, %v", st.State, err)
 			}
-			if was, err := s.Leave(t.Context(), driver.Ref{Name: "a", ID: c.ID}); err != nil || was != driver.Holding {
+			longer := c
+			longer.TTL *= 2
+			if st, err := s.Enter(t.Context(), longer); err != nil || st.State != driver.Holding || time.Until(st.Deadline) < 3*c.TTL/2 {
+				t.Errorf("entered again with a TTL of %v: %v for %v, %v", longer.TTL, st.State, time.Until(st.Deadline), err)
+			}
+			if was, err := s.Leave(t.Context(), ref(c)); err != nil || was != driver.Holding {
 				t.Errorf("%v, %v", was, err)
+			}
+			// A node that has it still, or again, is no reason to gather votes for it.
+			s.Renew(t.Context(), []driver.Ref{ref(c)}, func(_ int, st driver.Status, err error) {
+				if err != nil || st.State != driver.Gone {
+					t.Errorf("renewed after it has left: %v, %v", st.State, err)
+				}
+			})
+			if st, err := s.Wait(t.Context(), ref(c)); err != nil || st.State != driver.Gone {
+				t.Errorf("waited for after it has left: %v, %v", st.State, err)
 			}
 			time.Sleep(time.Second)
 			for i, n := range nodes {

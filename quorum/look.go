@@ -100,6 +100,9 @@ func (s *store) joint(es []driver.Entry) driver.Entry {
 // lookup finds out what the nodes know of a claim of which this store knows nothing; nil
 // if that is nothing.
 func (s *store) lookup(ctx context.Context, r driver.Ref) (*claim, error) {
+	if cl := s.known(r.ID); cl != nil && cl.hasLeft() {
+		return nil, nil
+	}
 	sent := time.Now()
 	got, err := s.views(ctx, r.Name)
 	if err != nil {
@@ -133,6 +136,9 @@ func (s *store) lookup(ctx context.Context, r driver.Ref) (*claim, error) {
 	defer cl.end()
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
+	if cl.left {
+		return nil, nil
+	}
 	if cl.token != 0 || cl.primary >= 0 { // it has been entered meanwhile
 		return cl, nil
 	}

@@ -121,13 +121,13 @@ func (s *store) plan(n *renewal) bool {
 		return false
 	}
 	n.cl.mu.Lock()
-	known := n.cl.primary >= 0 && !n.cl.left
+	defer n.cl.mu.Unlock()
 	n.held, n.p = n.cl.token != 0, n.cl.primary
-	n.cl.mu.Unlock()
-	if known {
-		s.know(driver.Claim{Name: n.ref.Name, ID: n.ref.ID, TTL: n.ref.TTL}) // it is not swept
+	if n.cl.primary < 0 || n.cl.left {
+		return false
 	}
-	return known
+	n.cl.until = later(n.cl.until, time.Now().Add(max(n.cl.TTL, n.ref.TTL))) // it is not swept
+	return true
 }
 
 // asks reports whether the node is asked to renew the claim.

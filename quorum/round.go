@@ -111,7 +111,9 @@ func (s *store) vote(cl *claim, i int, v driver.Vote, ttl time.Duration, try boo
 		return driver.Status{}, errSkipped
 	}
 	seat.pending++
+	cl.under++
 	cl.mu.Unlock()
+	defer s.over(cl)
 
 	sent := time.Now()
 	st, asked, err := s.cast(cl, n, v)
@@ -230,17 +232,22 @@ func (r *round) verdict() (v verdict, enough bool) {
 		return lost, true
 	}
 	replied, outstanding := 0, 0
+	earlier := 0 // of those that are outstanding, so many count by an earlier vote, which may end sooner
+	now := time.Now()
 	for i, got := range r.got {
 		switch {
 		case got != nil && got.err == nil:
 			replied++
 		case r.out[i] && !r.tired:
 			outstanding++
+			if cl.seats[i].counts(now) {
+				earlier++
+			}
 		}
 	}
-	_, enough, settled := cl.tally(time.Now(), most)
+	_, enough, settled := cl.tally(now, most)
 	switch away := first == nil && r.tired || first != nil && first.err != nil; {
-	case enough && (first != nil || away):
+	case enough && cl.votes(now)-earlier >= most && (first != nil || away):
 		if settled {
 			return won, true
 		}
@@ -250,7 +257,7 @@ func (r *round) verdict() (v verdict, enough bool) {
 			return unreachable, false
 		}
 	case enough:
-	case cl.votes(time.Now())+outstanding >= most, first == nil && !away: // there may be more
+	case cl.votes(now)+outstanding >= most, first == nil && !away: // there may be more
 	case replied+outstanding < most:
 		return unreachable, false
 	case replied < most: // of those that are outstanding some may say who stands in the way

@@ -68,9 +68,9 @@ func (s *store) place(ctx context.Context, r driver.Ref) (*claim, int, error) {
 	cl := s.known(r.ID)
 	if cl != nil {
 		cl.mu.Lock()
-		p, token := cl.primary, cl.token
+		p, known := cl.primary, !cl.left && (cl.primary >= 0 || cl.token != 0)
 		cl.mu.Unlock()
-		if p >= 0 || token != 0 {
+		if known {
 			return cl, p, nil
 		}
 	}

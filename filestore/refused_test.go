@@ -11,24 +11,38 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/filestore/internal/disk"
 	"github.com/pawl-go/pawl/internal/await"
 )
 
 // Who is refused a lock at the moment that its context ends is told one of the two.
 func TestRefusedAndOver(t *testing.T) {
-	s := mustOpen(t, t.TempDir())
-	enter(t, s, claim("a"), driver.Holding)
-	sh, err := s.in.queues.shard(shardOf("a"))
+	d, err := disk.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sh.file.Close(); err != nil {
+	defer d.Close()
+	l := newLocks(d, make(chan struct{}))
+	if err := l.take(t.Context(), 1); err != nil {
 		t.Fatal(err)
+	}
+	l.drop(1)
+	l.file.Close()
+	// Its number stays taken: by a folder, of which no lock can be had.
+	for {
+		other, err := disk.Open("/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		if ok, _ := l.file.Try(1); !ok {
+			break
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 200 {
-		if sh.take(ctx, bucketOf(queueFileName("a"))) == nil {
+		if l.take(ctx, 1) == nil {
 			t.Fatal("it has the lock of a file that is closed")
 		}
 	}

@@ -370,11 +370,7 @@ func (d *Dir) Turns(name string) (*Turns, error) {
 // Removed reports whether the file's name was deleted since it was opened.
 func (t *Turns) Removed() (bool, error) { return (&File{t.fd, t.path}).Removed() }
 
-func (t *Turns) Close() error {
-	fd := t.fd
-	t.fd = -1 // what comes later fails, and locks no other file that has got the number since
-	return unix.Close(fd)
-}
+func (t *Turns) Close() error { return unix.Close(t.fd) }
 
 // TryLock takes the lock, for itself alone or shared, and reports whether it
 // could.

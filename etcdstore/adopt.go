@@ -147,8 +147,7 @@ func (s *store) refresh(ctx context.Context, q *snapshot, id claimID, ttl time.D
 			return driver.Status{}, err
 		}
 		if m := q.owned(id); moved.done && m != nil {
-			s.noticed(q, m)
-			st := q.status(id.id, m.state, time.Now())
+			st := s.noticed(q, m)
 			st.Deadline = driver.Deadline(moved.from, ttl)
 			return st, nil
 		}

@@ -69,8 +69,7 @@ func (s *store) Resize(ctx context.Context, r driver.Ref, units int64) (st drive
 			return st, err
 		}
 		if m := q.owned(idOf(&r)); wrote && m != nil {
-			s.noticed(q, m)
-			return q.status(r.ID, m.state, time.Now()), nil
+			return s.noticed(q, m), nil
 		}
 	}
 }

@@ -171,8 +171,7 @@ func (s *store) see(r *pb.RangeResponse) error {
 // entered notes the claim, and returns its status.
 func (e *entering) entered(q *snapshot) driver.Status {
 	m := q.find(e.c.ID)
-	e.s.track(q, m, e.lease, e.from, e.c.TTL)
-	st := q.status(e.c.ID, m.state, time.Now())
+	st := e.s.track(q, m, e.lease, e.from, e.c.TTL)
 	st.Deadline = driver.Deadline(e.from, e.c.TTL)
 	return st
 }

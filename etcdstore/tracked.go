@@ -37,8 +37,8 @@ type tracked struct {
 }
 
 // track notes a claim of the store's own, as it was read, that lasts for ttl
-// from from.
-func (s *store) track(q *snapshot, m *member, l *lease, from time.Time, ttl time.Duration) {
+// from from. It returns the status as noticed does.
+func (s *store) track(q *snapshot, m *member, l *lease, from time.Time, ttl time.Duration) driver.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := m.id(q.name)
@@ -54,26 +54,36 @@ func (s *store) track(q *snapshot, m *member, l *lease, from time.Time, ttl time
 	if e := from.Add(ttl); e.After(t.expires) {
 		t.expires = e
 	}
-	s.notice(t, q, m)
 	s.dueAt(t.expires)
+	return s.notice(t, q, m)
 }
 
-// noticed takes over what was read of a claim that is tracked.
-func (s *store) noticed(q *snapshot, m *member) {
+// noticed takes over what was read of a claim that is tracked. It returns the claim's
+// status, as its owner is to be told.
+//
+// Invariant: who was told that a claim holds is told of no other token later, unless it has
+// grown. For somebody who did not know that it holds may have marked it as overtaken; then
+// another token is written, and no grant of another claim has come between the two.
+func (s *store) noticed(q *snapshot, m *member) driver.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.claims[m.id(q.name)]; t != nil && t.create == m.create {
-		s.notice(t, q, m)
+		return s.notice(t, q, m)
 	}
+	return q.status(m.ID, m.state, time.Now())
 }
 
 // notice is noticed, with s.mu held.
-func (s *store) notice(t *tracked, q *snapshot, m *member) {
-	if q.revision < t.revision {
-		return
-	}
+func (s *store) notice(t *tracked, q *snapshot, m *member) driver.Status {
 	now := time.Now()
-	t.status, t.revision, t.read, t.checked = q.status(m.ID, m.state, now), q.revision, now, now
+	st, told := q.status(m.ID, m.state, now), t.status
+	if st.State == driver.Holding && told.State == driver.Holding && m.has(told.Token) {
+		st.Token, st.Spare = told.Token, told.Spare
+	}
+	if q.revision < t.revision {
+		return st
+	}
+	t.status, t.revision, t.read, t.checked = st, q.revision, now, now
 	t.watch, t.used = s.lookout(q, m), m.Used
 	t.change, t.keys = m.change, q.keys
 	if m.state == driver.Holding {
@@ -82,6 +92,7 @@ func (s *store) notice(t *tracked, q *snapshot, m *member) {
 		}
 		t.dated = m.Granted != 0
 	}
+	return st
 }
 
 // unchanged notes that the queue of a claim is at one revision as it was at another.

@@ -266,8 +266,7 @@ func (s *store) first(ctx context.Context, r driver.Ref) (st driver.Status, err 
 		return st, nil
 	}
 	q.keys, q.behind = found.Count, int(found.Count)-1
-	s.noticed(q, m)
-	return q.status(r.ID, m.state, time.Now()), nil
+	return s.noticed(q, m), nil
 }
 
 // ask reads a claim's status, and what to watch for if it waits.
@@ -281,11 +280,11 @@ func (s *store) ask(ctx context.Context, r driver.Ref) (st driver.Status, o *loo
 		s.forget(idOf(&r))
 		return st, nil, nil
 	}
-	s.noticed(q, m)
+	st = s.noticed(q, m)
 	if m.state == driver.Holding {
 		s.tell(ctx, q, m)
 	}
-	return q.status(r.ID, m.state, time.Now()), s.lookout(q, m), nil
+	return st, s.lookout(q, m), nil
 }
 
 // watched is news of a watch: that it is there, as of a revision, or events.

@@ -111,6 +111,17 @@ func TestEtcdOvertakeBesideLeave(t *testing.T) {
 				if told++; !holds {
 					t.Errorf("held up at transaction %d: %s was told that it holds, and does not: %+v", n+1, waits.ID, q.Claims)
 				}
+				// It is told of that token as long as it holds: another would be a later grant.
+				for _, tell := range []func() (driver.Status, error){
+					func() (driver.Status, error) { return storetest.Renew(ctx, near, waits) },
+					func() (driver.Status, error) { return near.Wait(ctx, storetest.Ref(waits)) },
+					func() (driver.Status, error) { return near.Enter(ctx, waits) },
+					func() (driver.Status, error) { return storetest.Renew(ctx, near, waits) },
+				} {
+					if st, err := tell(); err != nil || st.Token != before.Token || st.Spare != before.Spare {
+						t.Errorf("held up at transaction %d: told of token %d and %d more, %v; before of %d and %d", n+1, st.Token, st.Spare, err, before.Token, before.Spare)
+					}
+				}
 				// What it does goes by the token that it was told.
 				adoption := driver.Adoption{
 					Name: name, ID: waits.ID, Kind: waits.Kind, Units: waits.Units, Token: before.Token, Mark: driver.NewID(), TTL: time.Hour,

@@ -161,7 +161,7 @@ func (l *line) adopted(fx *effects, at instant, cl *claim, a answer, terms *Term
 		cl.backing.departure.ref.Used = st.Token
 		fx.add(effect{kind: fxRetire, departure: &cl.backing.departure})
 	} else if st.State == driver.Holding && a.err == nil { // it is this client's, and nobody here has it
-		fx.add(effect{kind: fxRetire, departure: cl.depart(st.Token)})
+		fx.add(effect{kind: fxRetire, departure: cl.depart(at, st.Token)})
 	}
 	cl.state = gone{}
 	return nil, err

@@ -97,6 +97,7 @@ type request struct {
 	attempt    *attempt  // the goroutine that is after it; nil: none
 	byCaller   bool      // an Enter, EnterAll or Adopt is under way from a caller's own goroutine
 	unanswered bool      // an Enter may still be on its way to the store
+	extending  int       // requests of Extend that are under way
 	ends       time.Time // when the store has forgotten the claim at the latest
 }
 
@@ -151,6 +152,12 @@ func (cl *claim) pending() bool {
 		return true
 	}
 	return false
+}
+
+// extends notes that a request of Extend is about to be sent.
+func (cl *claim) extends(at instant, ttl time.Duration) {
+	cl.request.extending++
+	cl.sentUntil(at.now.Add(ttl))
 }
 
 // sentUntil notes that the store may know the claim until then.
@@ -317,8 +324,8 @@ func (cl *claim) end(fx *effects) {
 }
 
 // abandon gives up a claim that does not hold, as far as is known.
-func (cl *claim) abandon(fx *effects) *departure {
-	d := cl.depart(0)
+func (cl *claim) abandon(fx *effects, at instant) *departure {
+	d := cl.depart(at, 0)
 	d.heard = make(chan struct{})
 	cl.end(fx)
 	if cl.request.attempt == nil && !cl.request.byCaller {
@@ -333,8 +340,13 @@ func (cl *claim) abandon(fx *effects) *departure {
 	return d
 }
 
-// depart is the leave of the claim, with the highest token used. A claim leaves once.
-func (cl *claim) depart(used int64) *departure {
+// depart is the leave of the claim, with the highest token used. A claim leaves once. A
+// renewal under way may not have been sent yet, if this process was stopped: it counts
+// from now.
+func (cl *claim) depart(at instant, used int64) *departure {
+	if cl.term.renewing || cl.request.extending > 0 {
+		cl.sentUntil(at.now.Add(cl.ttl))
+	}
 	d := &cl.backing.departure
 	*d = departure{
 		ref:  driver.Ref{Name: cl.line.key.Name, ID: cl.id, Mark: cl.mark, Used: used},

@@ -218,9 +218,8 @@ func (e *Engine) extend(ctx context.Context, t *tenant, ttl time.Duration) error
 	defer cancel()
 	for failures := 0; ; failures++ {
 		one, cancel := retry.WithTimeout(whole, min(retry.Timeout(failures), r.TTL/4))
-		l.mu.Lock()
-		t.claim.sentUntil(time.Now().Add(r.TTL))
-		l.mu.Unlock()
+		t.claim.extends(e.begin(l), r.TTL)
+		e.commit(l, new(effects))
 		a := e.renewOne(one, r)
 		again := one.Err() != nil && whole.Err() == nil
 		cancel()

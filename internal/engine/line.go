@@ -68,6 +68,7 @@ func (l *line) add(fx *effects, at instant, c *caller) (first *claim, err error)
 		return l.claim, nil
 	case c.try && l.busy():
 		l.refuse(fx, at)
+		l.trim(fx, at)
 	default:
 		l.plan(fx, at)
 		l.hasten(fx) // the pauses of others are not for this one
@@ -130,13 +131,13 @@ func (l *line) close(fx *effects, at instant) (held []*departure) {
 			for t := cl.held().tenants; t != nil; t = t.next {
 				t.tellReleased(fx, at, t.ctx, used, driver.ErrClosed)
 			}
-			d := cl.depart(used)
+			d := cl.depart(at, used)
 			l.dismiss(fx, at, cl, fmt.Errorf("lock %q: %w", l.key.Name, driver.ErrClosed))
 			fx.add(effect{kind: fxRetire, departure: d})
 			held = append(held, d)
 		case cl.pending():
 			l.drop(fx, cl)
-			cl.abandon(fx)
+			cl.abandon(fx, at)
 		}
 	}
 	return held
@@ -313,7 +314,7 @@ func (l *line) trim(fx *effects, at instant) (left <-chan struct{}) {
 	for _, cl := range []*claim{l.next, l.claim} {
 		if cl != nil && cl.pending() {
 			l.drop(fx, cl)
-			left = cl.abandon(fx).heard
+			left = cl.abandon(fx, at).heard
 		}
 	}
 	return left

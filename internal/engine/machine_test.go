@@ -198,6 +198,9 @@ func (c *client) checkLine(l *line) {
 			if cl.left(c.exact()) <= 0 {
 				continue // the renewer comes to it in a moment
 			}
+			if c.world.names[l.key.Name].excused[owned{cl.id, cl.mark}] {
+				continue // the store does not have it any more, which was not heard of yet
+			}
 			if held += cl.held().units; held > max(l.key.Limit, c.world.names[l.key.Name].most) { // an operator may have raised it
 				c.failf("client %d: claims of a line hold that do not fit beside each other", c.id)
 			}
@@ -518,6 +521,7 @@ func (w *world) trouble() {
 		})
 	case 9:
 		w.logf("the store forgets %s", on.name)
+		on.kept = nil
 		for i := range on.q.Claims {
 			s := &on.q.Claims[i]
 			on.excused[owned{s.ID, s.Mark}] = true
@@ -525,8 +529,8 @@ func (w *world) trouble() {
 		for _, d := range on.grants {
 			d.forgotten = true
 		}
-		if last := on.q.Last; last > w.now/1000 {
-			on.q = queue.Queue{Last: last} // the clock is behind
+		if last := on.q.Last + queue.Spare; last > w.now/1000 {
+			on.q = queue.Queue{Last: last} // the clock is behind, or behind what a holder has used
 		} else {
 			on.q = queue.Queue{}
 		}
@@ -557,7 +561,7 @@ func (w *world) trouble() {
 		for _, d := range on.grants {
 			d.forgotten = true
 		}
-		last := on.q.Last
+		last := on.q.Last + queue.Spare // a holder may have used those
 		on.q = on.former
 		on.q.Last, on.q.Claims = last, slices.Clone(on.q.Claims)
 	case 15:

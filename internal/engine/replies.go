@@ -95,10 +95,10 @@ func (cl *claim) take(fx *effects, at instant, a answer) {
 		cl.blocker = sighting{st.Blocker, at.now}
 		l.refuse(fx, at)
 		l.drop(fx, cl)
-		cl.refused(fx)
+		cl.refused(fx, at)
 		l.plan(fx, at)
 	default:
-		cl.startOver(fx)
+		cl.startOver(fx, at)
 	}
 }
 
@@ -132,7 +132,7 @@ func (cl *claim) stumble(fx *effects, at instant, err error) {
 		l.fail(fx, at, err)
 		if enters {
 			l.drop(fx, cl)
-			cl.refused(fx)
+			cl.refused(fx, at)
 		}
 		l.trim(fx, at)
 		return
@@ -163,9 +163,9 @@ func (cl *claim) stumble(fx *effects, at instant, err error) {
 // run out, or the store has lost its data. It gets a new id, for a late
 // message about the old one must not pass for news of this, and stands at the end of
 // the queue.
-func (cl *claim) startOver(fx *effects) {
+func (cl *claim) startOver(fx *effects, at instant) {
 	if cl.request.unanswered { // an Enter may still come, and would enter the old one again
-		old := *cl.depart(0)
+		old := *cl.depart(at, 0)
 		fx.add(effect{kind: fxRetire, departure: &old})
 	}
 	fx.add(effect{kind: fxUnregister, claim: cl, id: cl.id})
@@ -223,7 +223,7 @@ func (cl *claim) learned(fx *effects, at instant, a answer) {
 			cl.rouse(fx)
 			cl.renewalFailed(fx, at, a.err)
 		case st.State == driver.Gone:
-			cl.startOver(fx)
+			cl.startOver(fx, at)
 		default:
 			s.trouble = nil
 			cl.extendedOrHurried(a, at)
@@ -277,9 +277,9 @@ func (cl *claim) renewalFailed(fx *effects, at instant, err error) {
 
 // refused ends a claim that the store has not taken. A request from before that
 // got no reply may still reach it.
-func (cl *claim) refused(fx *effects) {
+func (cl *claim) refused(fx *effects, at instant) {
 	if cl.request.unanswered {
-		cl.abandon(fx)
+		cl.abandon(fx, at)
 		return
 	}
 	cl.end(fx)

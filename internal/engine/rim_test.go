@@ -516,7 +516,7 @@ func (p *proc) extend(t *tenant, ttl time.Duration) error {
 	whole := p.now().Add(min(retry.Longest, r.TTL, max(0, t.claim.left(p.instant()))))
 	for failures := 0; ; failures++ {
 		most := min(retry.Timeout(failures), r.TTL/4, max(0, whole.Sub(p.now())))
-		t.claim.sentUntil(p.now().Add(r.TTL))
+		t.claim.extends(p.instant(), r.TTL)
 		a := p.renewOne(r, most, nil)
 		p.event(func(fx *effects, at instant) { err = t.extended(fx, at, a) })
 		if err != nil || a.err == nil {

@@ -193,7 +193,7 @@ func (t *tenant) release(fx *effects, at instant, ctx context.Context) (*departu
 	if t.part(fx, at, ErrReleased) || l.pass(fx, at, t) {
 		return nil, nil
 	}
-	d := cl.depart(used)
+	d := cl.depart(at, used)
 	l.dismiss(fx, at, cl, ErrReleased)
 	return d, nil
 }
@@ -273,6 +273,7 @@ func (t *tenant) extending(fx *effects, at instant, ttl time.Duration) (driver.R
 
 // extended takes the reply to that, and returns why the tenant is over.
 func (t *tenant) extended(fx *effects, at instant, a answer) error {
+	t.claim.request.extending--
 	if t.expire(fx, at) == nil && a.err == nil {
 		t.claim.learned(fx, at, a)
 	}
@@ -331,7 +332,7 @@ func (t *tenant) handOver(fx *effects, at instant, ctx context.Context) {
 	cl := t.claim
 	t.tellReleased(fx, at, ctx, t.token.Load(), nil)
 	if cl.request.unanswered {
-		d := cl.depart(0)
+		d := cl.depart(at, 0)
 		d.handed = &handed{look: cl.ref(), token: cl.held().token}
 		d.handed.look.TTL = driver.MinTTL // it must not make it longer
 		fx.add(effect{kind: fxGuard, departure: d})

@@ -180,7 +180,7 @@ func (l *line) lose(fx *effects, at instant, cl *claim, why error) {
 	for t := h.tenants; t != nil; t = t.next {
 		t.tellLost(fx, at, err)
 	}
-	d := cl.depart(used)
+	d := cl.depart(at, used)
 	if why == errGone {
 		d.ref.Used, d.lingers = 0, time.Time{}
 	}

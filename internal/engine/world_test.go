@@ -576,6 +576,9 @@ func (p *proc) storeAdopt(a driver.Adoption, sent time.Time) (st driver.Status, 
 		state, e := o.Adopt(&n.q, &a)
 		if state == driver.Holding && old.mark != a.Mark {
 			n.excused[old] = true
+			if p.forgive[old] { // brought back by an older state, when nobody wanted it any more
+				p.forgive[owned{a.ID, a.Mark}] = true
+			}
 		}
 		st, err = n.q.AdoptStatus(&a, state, o.Now, sent), queue.NameLimit(e, a.Name)
 		p.logf("    store %s: adopt %s by client %d: %v token %d %v", a.Name, p.short(a.ID), p.id, st.State, st.Token, err)

@@ -30,6 +30,7 @@ var (
 	swapScript     = compose("swap")
 	watchScript    = NewScript(part("watch"))
 	probeScript    = compose("probe")
+	listenedScript = compose("listened")
 
 	voteScript     = compose("vote")
 	withdrawScript = compose("withdraw")

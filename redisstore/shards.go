@@ -2,7 +2,11 @@ package redisstore
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
@@ -33,7 +37,7 @@ func (b *mailbox) shard(name string, ttl time.Duration) *subscription {
 	s.begin(&b.done, func() {
 		first := true
 		s.keep(ctx, func() bool { return true }, func(up func()) error {
-			err := classify(b.shards.SubscribeShard(ctx, s.channel, up, b.message), true)
+			err := classify(b.hear(ctx, s.channel, up), true)
 			if driver.IsPermanent(err) {
 				b.all.failed(err) // who listens hears of it
 			}
@@ -47,6 +51,47 @@ func (b *mailbox) shard(name string, ttl time.Duration) *subscription {
 		})
 	})
 	return s
+}
+
+// hearPeriod is how often a store asks whether it is heard of where it listens.
+const hearPeriod = 3 * time.Second
+
+var errUnheard = errors.New("the primary of the slot knows nothing of it: the connection leads to another server")
+
+// hear is SubscribeShard, which ends also when the primary of the slot knows nothing of it: a
+// connection may go on with a server that has become a replica. Messages come there, too, but
+// the primary takes whoever waits for one whom nobody can wake, and passes it over.
+func (b *mailbox) hear(ctx context.Context, channel string, up func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var stands atomic.Bool
+	var asking sync.WaitGroup
+	defer func() {
+		cancel(nil)
+		asking.Wait()
+	}()
+	asking.Go(func() {
+		for ctx.Err() == nil {
+			if sleep(ctx, hearPeriod); stands.Load() && b.unheard(ctx, channel) {
+				cancel(errUnheard)
+			}
+		}
+	})
+	err := b.shards.SubscribeShard(ctx, channel, func() {
+		up()
+		stands.Store(true)
+	}, b.message)
+	if cause := context.Cause(ctx); cause == errUnheard {
+		return fmt.Errorf("listen to %s: %w", channel, cause)
+	}
+	return err
+}
+
+// unheard reports whether nobody listens to a channel at the primary of its slot.
+func (b *mailbox) unheard(ctx context.Context, channel string) bool {
+	ctx, cancel := context.WithTimeout(ctx, hearPeriod)
+	defer cancel()
+	reply, err := b.conn.Script(ctx, listenedScript, []string{channel}, []string{channel})
+	return err == nil && reply == "n"
 }
 
 // fewer ends the subscriptions that are of use for the shortest time; b.mu is held.

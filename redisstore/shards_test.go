@@ -30,9 +30,13 @@ type shardConn struct {
 	refuse string // what scripts and Subscribe say
 	shards atomic.Int64
 	ended  atomic.Int64
+	misled atomic.Bool // the primary knows nothing of subscriptions
 }
 
-func (c *shardConn) Script(context.Context, *Script, []string, []string) (string, error) {
+func (c *shardConn) Script(_ context.Context, s *Script, _, _ []string) (string, error) {
+	if s == listenedScript && c.misled.Load() {
+		return "n", nil
+	}
 	if c.refuse == "script" {
 		return "ERR Script attempted to access keys that do not hash to the same slot", nil
 	}
@@ -80,4 +84,27 @@ func TestShards(t *testing.T) {
 			b.stop()
 		})
 	}
+}
+
+// A subscription of which the primary knows nothing is made again, and no other.
+func TestUnheard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c := &shardConn{refuse: "script"}
+		b := newMailbox(ctx, c, true, "box")
+		b.await(ctx, "a", time.Hour)
+		time.Sleep(10 * hearPeriod)
+		if made := c.shards.Load(); made != 1 {
+			t.Errorf("%d subscriptions, all heard of", made)
+		}
+		c.misled.Store(true)
+		time.Sleep(2 * hearPeriod)
+		c.misled.Store(false)
+		time.Sleep(10 * hearPeriod)
+		if made, now := c.shards.Load(), c.shards.Load()-c.ended.Load(); made < 2 || made > 4 || now != 1 {
+			t.Errorf("%d subscriptions, of which %d are left", made, now)
+		}
+		cancel()
+		b.stop()
+	})
 }

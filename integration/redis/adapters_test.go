@@ -21,7 +21,8 @@ import (
 )
 
 // adapter makes a Conn of a client of its own of the server at a URL, which ends
-// with the test.
+// with the test; but for rueidis, whose own Open does so, also of a cluster and of the
+// primary that Sentinels name.
 type adapter struct {
 	name string
 	conn func(t testing.TB, url string) redisstore.Conn
@@ -46,11 +47,19 @@ var adapters = []adapter{
 		return conn
 	}},
 	{"go-redis", func(t testing.TB, url string) redisstore.Conn {
-		o, err := goclient.ParseURL(url)
-		if err != nil {
-			t.Fatal(err)
+		var c goclient.UniversalClient
+		switch at := parse(t, url); at.scheme {
+		case "redis+cluster":
+			c = goclient.NewClusterClient(&goclient.ClusterOptions{Addrs: at.addrs, Username: at.user, Password: at.password})
+		case "redis+sentinel":
+			c = goclient.NewFailoverClient(&goclient.FailoverOptions{SentinelAddrs: at.addrs, MasterName: at.primary})
+		default:
+			o, err := goclient.ParseURL(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c = goclient.NewClient(o)
 		}
-		c := goclient.NewClient(o)
 		t.Cleanup(func() { c.Close() })
 		conn, err := goredis.NewConn(c)
 		if err != nil {
@@ -59,11 +68,20 @@ var adapters = []adapter{
 		return conn
 	}},
 	{"valkey-go", func(t testing.TB, url string) redisstore.Conn {
-		o, err := valkey.ParseURL(url)
-		if err != nil {
-			t.Fatal(err)
+		at := parse(t, url)
+		o := valkey.ClientOption{InitAddress: at.addrs, Username: at.user, Password: at.password}
+		switch at.scheme {
+		case "redis+cluster":
+		case "redis+sentinel":
+			o.Sentinel.MasterSet = at.primary
+		default:
+			var err error
+			if o, err = valkey.ParseURL(url); err != nil {
+				t.Fatal(err)
+			}
+			o.ForceSingleClient = true
 		}
-		o.DisableCache, o.ForceSingleClient = true, true
+		o.DisableCache = true
 		c, err := valkey.NewClient(o)
 		if err != nil {
 			t.Fatal(err)
@@ -77,10 +95,34 @@ var adapters = []adapter{
 	}},
 }
 
-// open makes a store of a client of its own.
+// place is what a URL says of servers.
+type place struct {
+	scheme, user, password string
+	addrs                  []string
+	primary                string // its name
+}
+
+func parse(t testing.TB, raw string) (p place) {
+	t.Helper()
+	scheme, rest, _ := strings.Cut(raw, "://")
+	if login, servers, ok := strings.Cut(rest, "@"); ok {
+		p.user, p.password, _ = strings.Cut(login, ":")
+		rest = servers
+	}
+	hosts, primary, _ := strings.Cut(rest, "/")
+	p.scheme, p.addrs, p.primary = scheme, strings.Split(hosts, ","), primary
+	return p
+}
+
+// open makes a store of a client of its own. It knows one parameter.
 func (a adapter) open(t testing.TB, url string) *redisstore.Store {
 	t.Helper()
-	s, err := redisstore.New(a.conn(t, url), nil)
+	o := new(redisstore.Options)
+	url, confirmed := strings.CutSuffix(url, "?replicas=1")
+	if confirmed {
+		o.Replicas = 1
+	}
+	s, err := redisstore.New(a.conn(t, url), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +137,7 @@ type opener func(t testing.TB, url string) *redisstore.Store
 func eachAdapter(t *testing.T, run func(t *testing.T, open opener)) {
 	t.Run("Open", func(t *testing.T) {
 		t.Parallel()
-		run(t, openURL)
+		run(t, openAt)
 	})
 	for _, a := range adapters[1:] { // the first one is what Open uses
 		t.Run(a.name, func(t *testing.T) {
@@ -115,40 +157,43 @@ func eachServer(t *testing.T, run func(t *testing.T, r *servers.Redis)) {
 	}
 }
 
-// openURL makes a store as the command does.
-func openURL(t testing.TB, url string) *redisstore.Store {
+// openAs is openAt by the i-th of the adapters, in turn: who uses different ones works together.
+func openAs(t testing.TB, i int, url string) *redisstore.Store {
 	t.Helper()
-	s, err := rueidis.Open(url, nil)
-	if err != nil {
-		t.Fatal(err)
+	if i %= len(adapters); i > 0 {
+		return adapters[i].open(t, url)
 	}
-	t.Cleanup(func() { s.Close() })
-	return s
+	return openAt(t, url)
 }
 
-// Each adapter passes what every store has to, on both servers, by a user with no more rights than
-// the documentation asks for.
+// Each adapter passes what every store has to, and so does what Open makes, on both servers, by a
+// user with no more rights than the documentation asks for.
 func TestRedisConformance(t *testing.T) {
-	for name, valkey := range map[string]bool{"redis": false, "valkey": true} {
+	for name, on := range map[string]struct {
+		open   opener
+		valkey bool
+	}{
+		"redis, Open":       {openAt, false},
+		"valkey, Open":      {openAt, true},
+		"redis, go-redis":   {adapters[1].open, false},
+		"valkey, valkey-go": {adapters[2].open, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conform(t, valkey)
+			r := servers.RunRedis(t, servers.RedisOptions{Valkey: on.valkey}) // each its own: some names are the same in each run
+			admin(t, dialRedis(t, r), append([]string{"ACL", "SETUSER", "locks", "reset", "on", ">p"}, strings.Fields(rights)...)...)
+			conform(t, on.open, "redis://locks:p@"+r.Addr())
 		})
 	}
 }
 
-func conform(t *testing.T, valkey bool) {
-	eachAdapter(t, func(t *testing.T, open opener) {
-		r := servers.RunRedis(t, servers.RedisOptions{Valkey: valkey}) // each its own: some names are the same in each run
-		admin(t, dialRedis(t, r), append([]string{"ACL", "SETUSER", "locks", "reset", "on", ">p"}, strings.Fields(rights)...)...)
-		url := "redis://locks:p@" + r.Addr()
-		drivertest.Run(t, drivertest.Harness{
-			ShortTTL: 500 * time.Millisecond,
-			Missing:  missing,
-			New: func(t testing.TB) drivertest.Backing {
-				return drivertest.Backing{Open: func() (driver.Store, error) { return open(t, url), nil }}
-			},
-		})
+func conform(t *testing.T, open opener, url string) {
+	drivertest.Run(t, drivertest.Harness{
+		ShortTTL: 500 * time.Millisecond,
+		Missing:  missing,
+		New: func(t testing.TB) drivertest.Backing {
+			return drivertest.Backing{Open: func() (driver.Store, error) { return open(t, url), nil }}
+		},
 	})
 }
 

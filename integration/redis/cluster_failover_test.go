@@ -25,7 +25,7 @@ func TestRedisClusterFailover(t *testing.T) {
 	cr := crew.New(t)
 	shy := strings.Replace(c.URL(), "://", "://shy:p@", 1)
 	for i := range 3 {
-		cr.Hire(fmt.Sprint("client ", i), openAt(t, shy+"?replicas=1"), crew.TTL)
+		cr.Hire(fmt.Sprint("client ", i), openAs(t, i, shy+"?replicas=1"), crew.TTL)
 	}
 	slot := servers.Slot("count")
 	steady := cr.Client(openAt(t, c.URL()+"?replicas=1"), crew.SteadyTTL)

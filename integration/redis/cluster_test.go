@@ -23,7 +23,7 @@ import (
 )
 
 // clusterRights are the same on a cluster.
-var clusterRights = strings.Join(redisstore.Rights(nil, true), " ") + " +hello +ping +client +cluster|slots +cluster|shards +asking"
+var clusterRights = strings.Join(redisstore.Rights(nil, true), " ") + " +hello +ping +client +cluster|slots +cluster|shards +asking +command"
 
 // userOf makes a user on all servers of a cluster, and returns the URL as that one.
 func userOf(t testing.TB, c *servers.RedisCluster, name, rights string) string {
@@ -51,21 +51,28 @@ func TestRedisCluster(t *testing.T) {
 }
 
 // Messages come by one channel, by channels of shards where a service does not let scripts
-// publish to another slot, by a client of the caller's, and after WAIT for nobody.
+// publish to another slot; to what Open makes, and to clients of the caller's.
 func clusterConformance(t *testing.T, c *servers.RedisCluster) {
 	rights := strings.Replace(clusterRights, "&pawl:", "&pawl:*:", 1) // of a longer prefix
-	for way, url := range map[string]string{
-		"Channel": userOf(t, c, "locks", rights),
-		"Shards":  userOf(t, c, "shy", rights+" -publish"),
+	all, shy := userOf(t, c, "locks", rights), userOf(t, c, "shy", rights+" -publish")
+	for way, open := range map[string]func(t testing.TB, o *redisstore.Options) (*redisstore.Store, error){
+		"Channel": func(_ testing.TB, o *redisstore.Options) (*redisstore.Store, error) { return rueidis.Open(all, o) },
+		"Shards":  func(_ testing.TB, o *redisstore.Options) (*redisstore.Store, error) { return rueidis.Open(shy, o) },
+		"GoRedis": func(t testing.TB, o *redisstore.Options) (*redisstore.Store, error) {
+			return redisstore.New(adapters[1].conn(t, all), o)
+		},
+		"ValkeyGo": func(t testing.TB, o *redisstore.Options) (*redisstore.Store, error) {
+			return redisstore.New(adapters[2].conn(t, shy), o)
+		},
 	} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			drivertest.Run(t, drivertest.Harness{
 				ShortTTL: 500 * time.Millisecond,
 				Missing:  missing,
-				New: func(testing.TB) drivertest.Backing {
+				New: func(t testing.TB) drivertest.Backing {
 					return drivertest.Backing{Open: func() (driver.Store, error) {
-						s, err := rueidis.Open(url, &redisstore.Options{Prefix: "pawl:" + way})
+						s, err := open(t, &redisstore.Options{Prefix: "pawl:" + way})
 						return oneByOne{s}, err
 					}}
 				},
@@ -187,7 +194,7 @@ func clusterMoving(t *testing.T, c *servers.RedisCluster) {
 	}
 	cr := crew.New(t)
 	for i := range 3 {
-		cr.Hire(fmt.Sprint("client ", i), openAt(t, c.URL()), crew.SteadyTTL)
+		cr.Hire(fmt.Sprint("client ", i), openAs(t, i, c.URL()), crew.SteadyTTL)
 	}
 	steady := cr.Client(openAt(t, c.URL()), crew.SteadyTTL)
 	slot := servers.Slot("count")

@@ -30,7 +30,7 @@ func dialRedis(t testing.TB, r *servers.Redis) client.Client {
 
 func openRedis(t testing.TB, r *servers.Redis) *redisstore.Store {
 	t.Helper()
-	return openURL(t, r.URL())
+	return openAt(t, r.URL())
 }
 
 // clockConn lets the scripts take the time from a test instead of the server.

@@ -26,7 +26,7 @@ func TestRedisSentinelFailover(t *testing.T) {
 	first := s.Primary(t, nil)
 	cr := crew.New(t)
 	for i := range 3 {
-		cr.Hire(fmt.Sprint("client ", i), openAt(t, s.URL()+"?replicas=1"), crew.TTL)
+		cr.Hire(fmt.Sprint("client ", i), openAs(t, i, s.URL()+"?replicas=1"), crew.TTL)
 	}
 	free := cr.Client(openAt(t, s.URL()+"?replicas=1"), crew.TTL)
 	cr.GoOn(2)

@@ -15,7 +15,7 @@ import (
 )
 
 // tellers are those adapters whose clients can be told of changed keys.
-var tellers = map[string]opener{"Open": openURL, "valkey-go": adapters[2].open}
+var tellers = map[string]opener{"Open": openAt, "valkey-go": adapters[2].open}
 
 // eachTeller runs a test on each server for each of them, as a user with no more rights than the
 // documentation asks for.

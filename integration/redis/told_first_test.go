@@ -29,7 +29,7 @@ func (r *resource) write(token int64) error {
 
 func clientAt(t *testing.T, addr string, ttl time.Duration) *pawl.Client {
 	t.Helper()
-	return clientOf(t, openURL(t, "redis://"+addr), ttl)
+	return clientOf(t, openAt(t, "redis://"+addr), ttl)
 }
 
 func clientOf(t testing.TB, store *redisstore.Store, ttl time.Duration) *pawl.Client {

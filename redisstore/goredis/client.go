@@ -5,13 +5,19 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/pawl-go/pawl/redisstore/internal/adapter"
 )
 
 // single is the adapter.Client of a client of one server.
 type single struct{ client *redis.Client }
+
+// cluster is the adapter.Client of a client of a cluster.
+type cluster struct{ client *redis.ClusterClient }
 
 // once is a command that the client sends once, whatever its MaxRetries: a script
 // whose reply was lost may have run.
@@ -22,6 +28,25 @@ func (once) NoRetry() bool { return true }
 func (o once) Clone() redis.Cmder { return once{o.Cmder.Clone()} }
 
 func (s *single) Script(ctx context.Context, command, body string, keys, args []string) (string, error) {
+	return script(ctx, s.client, command, body, keys, args)
+}
+
+func (c *cluster) Script(ctx context.Context, command, body string, keys, args []string) (string, error) {
+	return script(ctx, c.client, command, body, keys, args)
+}
+
+// processor sends commands.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+func script(ctx context.Context, p processor, command, body string, keys, args []string) (string, error) {
+	cmd := scriptCmd(ctx, command, body, keys, args)
+	err := p.Process(ctx, once{cmd})
+	return cmd.Val(), err
+}
+
+func scriptCmd(ctx context.Context, command, body string, keys, args []string) *redis.StringCmd {
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, command, body, len(keys))
 	for _, k := range keys {
@@ -32,18 +57,82 @@ func (s *single) Script(ctx context.Context, command, body string, keys, args []
 	}
 	cmd := redis.NewStringCmd(ctx, words...)
 	cmd.SetFirstKeyPos(3)
-	err := s.client.Process(ctx, once{cmd})
-	return cmd.Val(), err
+	return cmd
 }
 
-func (s *single) Scan(ctx context.Context, cursor uint64, match string) ([]string, uint64, error) {
-	cmd := redis.NewScanCmd(ctx, nil, "SCAN", strconv.FormatUint(cursor, 10), "MATCH", match, "COUNT", "1000")
-	if err := s.client.Process(ctx, once{cmd}); err != nil {
-		return nil, 0, err
-	}
-	keys, next := cmd.Val()
-	return keys, next, nil
+func (s *single) Confirm(ctx context.Context, _, command, body string, keys, args []string, replicas int, timeout time.Duration) (adapter.Confirmed, error) {
+	return confirm(ctx, s.client, command, body, keys, args, replicas, timeout)
 }
+
+func (c *cluster) Confirm(ctx context.Context, addr, command, body string, keys, args []string, replicas int, timeout time.Duration) (adapter.Confirmed, error) {
+	server, err := c.client.MasterForKey(ctx, keys[0])
+	if addr != "" {
+		c.client.ReloadState(ctx)
+		server, err = c.at(ctx, addr)
+	}
+	if err != nil {
+		return adapter.Confirmed{}, err
+	}
+	return confirm(ctx, server, command, body, keys, args, replicas, timeout)
+}
+
+// confirm sends a pipeline, which has a connection for itself.
+func confirm(ctx context.Context, client *redis.Client, command, body string, keys, args []string, replicas int, timeout time.Duration) (adapter.Confirmed, error) {
+	cmd := scriptCmd(ctx, command, body, keys, args)
+	wait := redis.NewIntCmd(ctx, "WAIT", replicas, timeout.Milliseconds())
+	pipe := client.WithTimeout(timeout + readTimeout).Pipeline()
+	err := pipe.BatchProcess(ctx, once{cmd}, once{wait})
+	if err == nil {
+		_, err = pipe.Exec(ctx)
+	}
+	return adapter.Confirmed{Reply: cmd.Val(), Replicas: int(wait.Val())}, err
+}
+
+// at returns the client of the server at an address.
+func (c *cluster) at(ctx context.Context, addr string) (*redis.Client, error) {
+	var mu sync.Mutex
+	var found *redis.Client
+	err := c.client.ForEachShard(ctx, func(_ context.Context, server *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if server.Options().Addr == addr {
+			found = server
+		}
+		return nil
+	})
+	if err == nil && found == nil {
+		err = adapter.ErrNoServer
+	}
+	return found, err
+}
+
+func (s *single) Scanners(context.Context) ([]adapter.Scanner, error) {
+	return []adapter.Scanner{scanner(s.client)}, nil
+}
+
+func (c *cluster) Scanners(ctx context.Context) (all []adapter.Scanner, err error) {
+	var mu sync.Mutex
+	err = c.client.ForEachMaster(ctx, func(_ context.Context, server *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, scanner(server))
+		return nil
+	})
+	return all, err
+}
+
+func scanner(client *redis.Client) adapter.Scanner {
+	return func(ctx context.Context, cursor uint64, match string) ([]string, uint64, error) {
+		cmd := redis.NewScanCmd(ctx, nil, "SCAN", strconv.FormatUint(cursor, 10), "MATCH", match, "COUNT", "1000")
+		if err := client.Process(ctx, once{cmd}); err != nil {
+			return nil, 0, err
+		}
+		keys, next := cmd.Val()
+		return keys, next, nil
+	}
+}
+
+func (*cluster) Mode(context.Context) (string, error) { return "cluster", nil }
 
 func (s *single) Mode(ctx context.Context) (string, error) {
 	cmd := redis.NewCmd(ctx, "HELLO")
@@ -64,7 +153,11 @@ func (s *single) Mode(ctx context.Context) (string, error) {
 	return mode, nil
 }
 
-func (s *single) Reply(err error) string {
+func (*single) Reply(err error) string { return replied(err) }
+
+func (*cluster) Reply(err error) string { return replied(err) }
+
+func replied(err error) string {
 	if e, ok := errors.AsType[redis.Error](err); ok && !errors.Is(err, redis.Nil) {
 		return e.Error()
 	}
@@ -82,6 +175,9 @@ func (s *single) Addr() (addr, db string) {
 	return o.Addr, db
 }
 
+// Addr is that of one of them.
+func (*cluster) Addr() (addr, db string) { return "", "" }
+
 // sentinel reports whether it is the Sentinels that know the address.
 func (s *single) sentinel() bool { return s.client.Options().Addr == "FailoverClient" }
 
@@ -89,13 +185,21 @@ func (s *single) sentinel() bool { return s.client.Options().Addr == "FailoverCl
 // long that is waited for.
 const silence = 3 * time.Second
 
-// Subscribe lets a goroutine receive, for the client does not heed a context then.
-// It ends when the client closes the connection, or gives up making one.
 func (s *single) Subscribe(ctx context.Context, channel string, up func(), message func(string)) error {
+	return subscribe(ctx, s.client.Subscribe(ctx), channel, up, message, func() error { return s.misled(ctx, channel) })
+}
+
+func (c *cluster) Subscribe(ctx context.Context, channel string, up func(), message func(string)) error {
+	return subscribe(ctx, c.client.Subscribe(ctx), channel, up, message, func() error { return nil })
+}
+
+// subscribe lets a goroutine receive, for the client does not heed a context then.
+// It ends when the client closes the connection, or gives up making one.
+func subscribe(ctx context.Context, sub *redis.PubSub, channel string, up func(), message func(string), misled func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events, end := make(chan any), make(chan error, 1)
-	go func() { end <- s.receive(ctx, channel, events) }()
+	go func() { end <- receive(ctx, sub, channel, events, misled) }()
 	for {
 		select {
 		case e := <-events:
@@ -116,8 +220,7 @@ func (s *single) Subscribe(ctx context.Context, channel string, up func(), messa
 }
 
 // receive subscribes, and gives what comes to events until an error or the end of ctx.
-func (s *single) receive(ctx context.Context, channel string, events chan<- any) error {
-	sub := s.client.Subscribe(ctx)
+func receive(ctx context.Context, sub *redis.PubSub, channel string, events chan<- any, misled func() error) error {
 	defer sub.Close()
 	defer context.AfterFunc(ctx, func() { sub.Close() })()
 	if err := sub.Subscribe(ctx, channel); err != nil {
@@ -131,7 +234,7 @@ func (s *single) receive(ctx context.Context, channel string, events chan<- any)
 			asked = false
 		case ok && timeout.Timeout() && !asked:
 			asked = true
-			if err := s.misled(ctx, channel); err != nil {
+			if err := misled(); err != nil {
 				return err
 			}
 			if err := sub.Ping(ctx); err != nil {

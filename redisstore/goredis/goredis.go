@@ -16,10 +16,16 @@ import (
 // does not close it. o may be nil.
 //
 // The client is a *redis.Client, made by redis.NewClient or, for Sentinel, by
-// redis.NewFailoverClient. A *redis.ClusterClient is an error that is
-// driver.ErrUnsupported, and so is the first call where the server turns out to be
-// part of a cluster. So is a *redis.Ring: it sends a name to whichever of its
-// servers is up, and two could hold the same lock when one fails or comes back.
+// redis.NewFailoverClient, or a *redis.ClusterClient, which must have a ReadTimeout. A
+// *redis.Ring is an error that is driver.ErrUnsupported: it sends a name to whichever of
+// its servers is up, and two could hold the same lock when one fails or comes back. So is
+// the first call of a *redis.Client whose server turns out to be part of a cluster.
+//
+// A client of a cluster asks for COMMAND, with each call again if its user must not: give that
+// right (+command), or set DisableRoutingPolicies.
+//
+// On a cluster whose scripts may not publish to the channel of another slot, who waits
+// learns by its heartbeat: this client has no connection that sharded channels share.
 //
 // Whatever the client's MaxRetries, no request is sent again after a fault. Calls
 // end with their context, whatever ContextTimeoutEnabled says; what the client has
@@ -36,22 +42,29 @@ func New(client redis.UniversalClient, o *redisstore.Options) (*redisstore.Store
 // NewConn is the adapter alone, for those who put something between it and
 // [redisstore.New].
 func NewConn(client redis.UniversalClient) (redisstore.Conn, error) {
-	var one *redis.Client
+	o := adapter.Options{ErrClosed: redis.ErrClosed}
 	switch c := client.(type) {
 	case *redis.Client:
-		one = c
+		if c != nil {
+			return adapter.New(&single{bounded(c)}, o), nil
+		}
 	case *redis.ClusterClient:
-		return nil, fmt.Errorf("redis: client of a cluster, which is not supported yet: %w", driver.ErrUnsupported)
+		if c == nil {
+			break
+		}
+		if t := c.Options().ReadTimeout; t <= 0 {
+			return nil, fmt.Errorf("%w client of a cluster: its ReadTimeout is %v, so that it waits for a reply for ever: allowed are 1ms and more", driver.ErrInvalid, t)
+		}
+		o.Cluster = true
+		return adapter.New(&cluster{c}, o), nil
 	case *redis.Ring:
 		return nil, fmt.Errorf("redis: a Ring sends a name to whichever of its servers is up, "+
 			"so that two could hold the same lock when one fails or comes back: %w", driver.ErrUnsupported)
+	case nil:
 	default:
-		return nil, fmt.Errorf("%w redis client of type %T: it is a *redis.Client", driver.ErrInvalid, client)
+		return nil, fmt.Errorf("%w redis client of type %T: it is a *redis.Client or a *redis.ClusterClient", driver.ErrInvalid, client)
 	}
-	if one == nil {
-		return nil, fmt.Errorf("%w redis client: it is nil", driver.ErrInvalid)
-	}
-	return adapter.New(&single{bounded(one)}, adapter.Options{ErrClosed: redis.ErrClosed}), nil
+	return nil, fmt.Errorf("%w redis client: it is nil", driver.ErrInvalid)
 }
 
 // readTimeout is for clients that wait for a reply for ever.

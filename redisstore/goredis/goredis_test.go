@@ -16,8 +16,8 @@ import (
 type other struct{ redis.UniversalClient }
 
 func TestNewConnRefuses(t *testing.T) {
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	defer cluster.Close()
+	endless := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: -1})
+	defer endless.Close()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer ring.Close()
 	for _, c := range []struct {
@@ -25,7 +25,8 @@ func TestNewConnRefuses(t *testing.T) {
 		is     error
 		says   string
 	}{
-		{cluster, driver.ErrUnsupported, "cluster"},
+		{endless, driver.ErrInvalid, "ReadTimeout is 0s"},
+		{(*redis.ClusterClient)(nil), driver.ErrInvalid, "nil"},
 		{ring, driver.ErrUnsupported, "two could hold the same lock"},
 		{nil, driver.ErrInvalid, "nil"},
 		{(*redis.Client)(nil), driver.ErrInvalid, "nil"},
@@ -56,7 +57,6 @@ func TestOnce(t *testing.T) {
 }
 
 func TestReply(t *testing.T) {
-	s := &single{}
 	for _, c := range []struct {
 		err  error
 		want string
@@ -67,7 +67,7 @@ func TestReply(t *testing.T) {
 		{redis.ErrClosed, ""},
 		{redis.ErrPoolTimeout, ""},
 	} {
-		if got := s.Reply(c.err); got != c.want {
+		if got := replied(c.err); got != c.want {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
 	}

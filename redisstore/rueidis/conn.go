@@ -131,11 +131,6 @@ func (c *conn) seen(err error) error {
 	return err
 }
 
-func noScript(err error) bool {
-	e, ok := rueidis.IsRedisErr(err)
-	return ok && e.IsNoScript()
-}
-
 func (c *conn) Cluster() bool { return c.cluster }
 
 func (c *conn) Close() error {

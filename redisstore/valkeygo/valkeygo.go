@@ -14,9 +14,9 @@ import (
 // New makes a store on a client, which stays the caller's: closing the store
 // does not close it. o may be nil.
 //
-// The client must talk to one server, also by way of Sentinel: one of a
-// cluster is an error that is driver.ErrUnsupported, and so is the first call
-// where the server turns out to be part of one. Its settings decide how
+// The client talks to one server, also by way of Sentinel, or to a cluster. Where the only
+// server of a client turns out to be part of a cluster, the first call is an error that is
+// driver.ErrUnsupported. The client's settings decide how
 // soon a dead connection is noticed (Dialer.KeepAlive, ConnWriteTimeout). Calls
 // end with their context all the same; one that is cancelled in the moment in
 // which the server stops replying, up to four seconds later. If a server becomes a
@@ -36,8 +36,6 @@ func NewConn(client valkey.Client) (redisstore.Conn, error) {
 	if client == nil {
 		return nil, fmt.Errorf("%w valkey client: it is nil", driver.ErrInvalid)
 	}
-	if client.Mode() == valkey.ClientModeCluster {
-		return nil, fmt.Errorf("valkey: client of a cluster, which is not supported yet: %w", driver.ErrUnsupported)
-	}
-	return adapter.NewTracking(&single{client}, adapter.Options{ErrClosed: valkey.ErrClosing, Prompt: true}), nil
+	o := adapter.Options{Cluster: client.Mode() == valkey.ClientModeCluster, ErrClosed: valkey.ErrClosing, Prompt: true}
+	return &sharded{adapter.NewTracking(&conn{client}, o), client}, nil
 }

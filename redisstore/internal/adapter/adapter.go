@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/redisstore"
@@ -16,13 +17,20 @@ import (
 // Client is what each client does in its own way. No method sends a request again
 // after a fault.
 type Client interface {
-	// Script sends EVALSHA with a script's SHA, or EVAL with its source.
+	// Script sends EVALSHA with a script's SHA, or EVAL with its source: on a cluster to the
+	// primary of the keys' slot, or where MOVED and ASK say.
 	Script(ctx context.Context, command, body string, keys, args []string) (string, error)
 
-	// Scan sends SCAN, and returns the next cursor.
-	Scan(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error)
+	// Confirm is Script, and WAIT behind it on the same connection: for so many replicas,
+	// that long at the most. It goes to the server at addr if that is not "", and nowhere
+	// else whatever the reply.
+	Confirm(ctx context.Context, addr, command, body string, keys, args []string, replicas int, timeout time.Duration) (Confirmed, error)
 
-	// Mode sends HELLO, and returns the field mode of the reply, "" if that has none.
+	// Scanners returns one for the server, or, on a cluster, for each primary.
+	Scanners(ctx context.Context) ([]Scanner, error)
+
+	// Mode sends HELLO, and returns the field mode of the reply, "" if that has none. It is
+	// not called for a cluster.
 	Mode(ctx context.Context) (string, error)
 
 	// Subscribe is that of redisstore.Conn.
@@ -37,8 +45,14 @@ type Client interface {
 	Addr() (addr, db string)
 }
 
+// Scanner sends SCAN to one server, and returns the next cursor.
+type Scanner func(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error)
+
 // Options of a Conn.
 type Options struct {
+	// Cluster: the client is one of a cluster.
+	Cluster bool
+
 	// ErrClosed is what the client's calls fail with once it is closed.
 	ErrClosed error
 
@@ -71,13 +85,13 @@ func New(client Client, o Options) *Conn {
 func (c *Conn) Script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
 	if c.opts.Prompt && c.proof.Proven() {
 		reply, err := c.script(Nearer(ctx), s, keys, args)
-		return reply, c.failed(Ending(ctx, err))
+		return reply, c.Failed(Ending(ctx, err))
 	}
 	if err := c.checkAlone(ctx); err != nil {
 		return "", err
 	}
 	reply, err := guard(ctx, c, func(ctx context.Context) (string, error) { return c.script(ctx, s, keys, args) })
-	return reply, c.failed(err)
+	return reply, c.Failed(err)
 }
 
 func (c *Conn) script(ctx context.Context, s *redisstore.Script, keys, args []string) (string, error) {
@@ -92,7 +106,7 @@ func (c *Conn) script(ctx context.Context, s *redisstore.Script, keys, args []st
 // written there. It asks by HELLO, which the client itself needs the right to,
 // until there was a reply.
 func (c *Conn) checkAlone(ctx context.Context) error {
-	if c.alone.Load() {
+	if c.opts.Cluster || c.alone.Load() {
 		return nil
 	}
 	mode, err := guard(ctx, c, c.client.Mode)
@@ -102,12 +116,12 @@ func (c *Conn) checkAlone(ctx context.Context) error {
 		// wrong, and a cluster's node says so where it has to.
 		return nil
 	case err != nil:
-		return c.failed(err)
+		return c.Failed(err)
 	case mode == "cluster":
 		addr, _ := c.client.Addr()
 		return &redisstore.ClusterError{Addr: addr}
 	case mode == "sentinel":
-		return driver.Permanent(c.failed(errors.New("this is a Sentinel, which keeps no data: make a client that asks it for the primary")))
+		return driver.Permanent(c.Failed(errors.New("this is a Sentinel, which keeps no data: make a client that asks it for the primary")))
 	}
 	c.alone.Store(true)
 	return nil
@@ -122,7 +136,7 @@ func (c *Conn) Subscribe(ctx context.Context, channel string, up func(), message
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return fmt.Errorf("listen to %s: %w", channel, c.failed(err))
+	return fmt.Errorf("listen to %s: %w", channel, c.Failed(err))
 }
 
 // Scan implements redisstore.Conn.
@@ -130,6 +144,16 @@ func (c *Conn) Scan(ctx context.Context, match string, key func(string) bool) er
 	if err := c.checkAlone(ctx); err != nil {
 		return err
 	}
+	scanners, err := guard(ctx, c, c.client.Scanners)
+	more := true
+	for i := 0; i < len(scanners) && err == nil && more; i++ {
+		more, err = c.scan(ctx, scanners[i], match, key)
+	}
+	return c.Failed(Ending(ctx, err))
+}
+
+// scan reports whether key wants more.
+func (c *Conn) scan(ctx context.Context, scan Scanner, match string, key func(string) bool) (bool, error) {
 	type page struct {
 		keys []string
 		next uint64
@@ -137,25 +161,25 @@ func (c *Conn) Scan(ctx context.Context, match string, key func(string) bool) er
 	var cursor uint64
 	for {
 		p, err := guard(ctx, c, func(ctx context.Context) (p page, err error) {
-			p.keys, p.next, err = c.client.Scan(ctx, cursor, match)
+			p.keys, p.next, err = scan(ctx, cursor, match)
 			return p, err
 		})
 		if err != nil {
-			return c.failed(Ending(ctx, err))
+			return false, err
 		}
 		for _, k := range p.keys {
 			if !key(k) {
-				return nil
+				return false, nil
 			}
 		}
 		if cursor = p.next; cursor == 0 {
-			return nil
+			return true, nil
 		}
 	}
 }
 
 // Cluster implements redisstore.Conn.
-func (c *Conn) Cluster() bool { return false }
+func (c *Conn) Cluster() bool { return c.opts.Cluster }
 
 // Close implements redisstore.Conn.
 func (c *Conn) Close() error {

@@ -19,6 +19,7 @@ type fake struct {
 	script func(ctx context.Context, command, body string) (string, error)
 	mode   func() (string, error)
 	scan   func(cursor uint64) ([]string, uint64, error)
+	wait   func(addr, command string) (Confirmed, error)
 	listen func(up func(), message func(string)) error
 	addr   string
 }
@@ -31,8 +32,14 @@ func (f *fake) Script(ctx context.Context, command, body string, _, _ []string) 
 	return f.script(ctx, command, body)
 }
 
-func (f *fake) Scan(_ context.Context, cursor uint64, _ string) ([]string, uint64, error) {
-	return f.scan(cursor)
+func (f *fake) Confirm(_ context.Context, addr, command, _ string, _, _ []string, _ int, _ time.Duration) (Confirmed, error) {
+	return f.wait(addr, command)
+}
+
+// Scanners are of two servers that have the same.
+func (f *fake) Scanners(context.Context) ([]Scanner, error) {
+	s := func(_ context.Context, cursor uint64, _ string) ([]string, uint64, error) { return f.scan(cursor) }
+	return []Scanner{s, s}, nil
 }
 
 func (f *fake) Mode(context.Context) (string, error) {
@@ -96,11 +103,16 @@ func TestCallsEnd(t *testing.T) {
 			f := &fake{
 				script: func(context.Context, string, string) (string, error) { <-release; return "", nil },
 				scan:   func(uint64) ([]string, uint64, error) { <-release; return nil, 0, nil },
+				wait:   func(string, string) (Confirmed, error) { <-release; return Confirmed{}, nil },
 			}
 			c := New(f, Options{ErrClosed: errClosed, Prompt: prompt})
 			calls := map[string]func(context.Context) error{
 				"script": func(ctx context.Context) error {
 					_, err := c.Script(ctx, redisstore.NewScript(""), nil, nil)
+					return err
+				},
+				"script confirmed": func(ctx context.Context) error {
+					_, _, err := c.ScriptConfirmed(ctx, redisstore.NewScript(""), nil, nil, 1, time.Millisecond)
 					return err
 				},
 				"scan": func(ctx context.Context) error { return c.Scan(ctx, "*", func(string) bool { return true }) },
@@ -173,6 +185,60 @@ func TestAlone(t *testing.T) {
 	f.mode = func() (string, error) { return "", errors.New("connection refused") }
 	if _, err := run(); err == nil || errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("nobody: %v", err)
+	}
+}
+
+// A scan goes through all servers, and ends when no more is wanted.
+func TestScan(t *testing.T) {
+	f := &fake{scan: func(cursor uint64) ([]string, uint64, error) {
+		if cursor == 0 {
+			return []string{"a", "b"}, 7, nil
+		}
+		return []string{"c"}, 0, nil
+	}}
+	c := New(f, Options{ErrClosed: errClosed, Cluster: true})
+	for most, want := range map[int]string{9: "abcabc", 2: "ab", 4: "abca"} {
+		var got string
+		err := c.Scan(t.Context(), "*", func(key string) bool {
+			got += key
+			return len(got) < most
+		})
+		if err != nil || got != want {
+			t.Errorf("%d keys: %s, %v; want %s", most, got, err, want)
+		}
+	}
+}
+
+// A script that is to be confirmed goes where the slot is, and as source where that is not
+// known; not to a server that the client does not know yet, and nowhere after a fault.
+func TestConfirm(t *testing.T) {
+	moved, missing, cut := replied("MOVED 7 h:2"), replied("NOSCRIPT No matching script."), errors.New("connection lost")
+	for want, replies := range map[string]map[string]error{
+		"EVALSHA":                       {},
+		"EVALSHA EVAL":                  {"EVALSHA": missing},
+		"EVALSHA h:2:EVALSHA":           {"EVALSHA": moved},
+		"EVALSHA h:2:EVALSHA h:2:EVAL":  {"EVALSHA": moved, "h:2:EVALSHA": missing},
+		"EVALSHA h:2:EVALSHA, MOVED":    {"EVALSHA": moved, "h:2:EVALSHA": moved},
+		"EVALSHA h:2:EVALSHA, MOVED 7":  {"EVALSHA": moved, "h:2:EVALSHA": ErrNoServer},
+		"EVALSHA, connection lost":      {"EVALSHA": cut},
+		"EVALSHA EVAL, connection lost": {"EVALSHA": missing, "EVAL": cut},
+	} {
+		var sent []string
+		c := New(&fake{wait: func(addr, command string) (Confirmed, error) {
+			if addr != "" {
+				command = addr + ":" + command
+			}
+			sent = append(sent, command)
+			return Confirmed{"done", 2}, replies[command]
+		}}, Options{ErrClosed: errClosed, Cluster: true})
+		reply, n, err := c.ScriptConfirmed(t.Context(), redisstore.NewScript("x"), nil, nil, 1, time.Second)
+		ways, says, fails := strings.Cut(want, ", ")
+		if strings.Join(sent, " ") != ways || (err != nil) != fails || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("sent %s, %v; want %s", sent, err, want)
+		}
+		if err == nil && (reply != "done" || n != 2) {
+			t.Errorf("%s: %q by %d", want, reply, n)
+		}
 	}
 }
 

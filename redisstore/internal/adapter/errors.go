@@ -7,8 +7,8 @@ import (
 	"github.com/pawl-go/pawl/redisstore"
 )
 
-// failed says which server it was, and marks what that replied.
-func (c *Conn) failed(err error) error {
+// Failed says which server it was, and marks what that replied.
+func (c *Conn) Failed(err error) error {
 	if err == nil || c.ignored(err) {
 		return err
 	}

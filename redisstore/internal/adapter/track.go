@@ -96,7 +96,7 @@ func (c *TrackingConn) Track(ctx context.Context, changed func(keys []string), u
 	}
 	d, err := c.tracker.Dedicate(ctx)
 	if err != nil {
-		return c.failed(err)
+		return c.Failed(err)
 	}
-	return Track(ctx, d, c.client.Reply, c.failed, changed, use)
+	return Track(ctx, d, c.client.Reply, c.Failed, changed, use)
 }

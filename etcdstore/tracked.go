@@ -77,8 +77,11 @@ func (s *store) noticed(q *snapshot, m *member) driver.Status {
 func (s *store) notice(t *tracked, q *snapshot, m *member) driver.Status {
 	now := time.Now()
 	st, told := q.status(m.ID, m.state, now), t.status
-	if st.State == driver.Holding && told.State == driver.Holding && m.has(told.Token) {
-		st.Token, st.Spare = told.Token, told.Spare
+	if st.State == driver.Holding && told.State == driver.Holding && st.Token != told.Token && m.has(told.Token) {
+		st.Token = told.Token
+		if m.alone {
+			st.Spare = told.Spare
+		}
 	}
 	if q.revision < t.revision {
 		return st

@@ -25,10 +25,8 @@ func (s *store) Resize(ctx context.Context, r driver.Ref, units int64) (st drive
 		switch {
 		case m == nil:
 			return st, nil
-		case m.state == driver.Waiting:
-			return q.status(r.ID, driver.Waiting, time.Now()), nil
-		case units == m.Units, r.Used != 0 && r.Used < m.token && !m.has(r.Used): // the same again, or late
-			return q.status(r.ID, driver.Holding, time.Now()), nil
+		case m.state == driver.Waiting, units == m.Units, r.Used != 0 && r.Used < m.token && !m.has(r.Used): // the same again, or late
+			return s.noticed(q, m), nil
 		case units > m.Units && q.used()-m.Units+units > q.limit:
 			return q.status(r.ID, driver.Refused, time.Now()), nil
 		}

@@ -116,6 +116,7 @@ func TestEtcdOvertakeBesideLeave(t *testing.T) {
 					func() (driver.Status, error) { return storetest.Renew(ctx, near, waits) },
 					func() (driver.Status, error) { return near.Wait(ctx, storetest.Ref(waits)) },
 					func() (driver.Status, error) { return near.Enter(ctx, waits) },
+					func() (driver.Status, error) { return near.Resize(ctx, storetest.Ref(waits), waits.Units) },
 					func() (driver.Status, error) { return storetest.Renew(ctx, near, waits) },
 				} {
 					if st, err := tell(); err != nil || st.Token != before.Token || st.Spare != before.Spare {

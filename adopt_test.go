@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -39,7 +40,7 @@ func (d *delayed) Renew(ctx context.Context, rs []driver.Ref, report func(int, d
 // A renewal of who has handed a lock over, that arrives when another has adopted
 // it, takes nothing from that one: neither its claim, nor the notices about it.
 func TestAdoptBesideLateRenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		slow := &delayed{Store: store, hold: make(chan struct{}), sent: make(chan struct{}, 100), done: make(chan struct{}, 100)}
 		a, b := newClient(t, slow, nil), newClient(t, store, nil)
@@ -70,7 +71,7 @@ func TestAdoptBesideLateRenewal(t *testing.T) {
 
 // Of two who adopt one lease, one gets it, and the other is told who has it.
 func TestTwoAdopters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		handle, err := lock(t, newClient(t, store, nil).Mutex("x")).HandOver(t.Context())
 		want(t, err, nil)
@@ -102,7 +103,7 @@ func TestTwoAdopters(t *testing.T) {
 // An Adopt whose reply is lost is repeated; what was adopted in vain is not
 // lost by that.
 func TestAdoptAgainAfterLostReply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
@@ -143,7 +144,7 @@ func TestAdoptAgainAfterLostReply(t *testing.T) {
 // A token that cannot have been handed over adopts nothing, and leaves the tokens
 // that follow as they are.
 func TestAdoptForgedToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		l := lock(t, a.Mutex("x"))
@@ -169,7 +170,7 @@ func TestAdoptForgedToken(t *testing.T) {
 // A semaphore that is left with one permit for a while lets no mutex in, whether
 // the mutex comes before or after there are more again.
 func TestMutexBesideSemaphoreWithOnePermit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		s := a.Semaphore("x", 2)
@@ -203,7 +204,7 @@ func (s *slowAdopt) Adopt(ctx context.Context, a driver.Adoption) (driver.Status
 // Of those who adopt a lease through one client at the same time one gets it, also
 // if they differ in their options.
 func TestAdoptersOfOneClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		l, err := newClient(t, store, nil).Semaphore("x", 2).Acquire(t.Context(), 1)
 		want(t, err, nil)
@@ -240,7 +241,7 @@ func TestAdoptersOfOneClient(t *testing.T) {
 // What was handed over once is not had by what it was called the time before, also
 // where the same client has asked for it by both, and got no replies.
 func TestAdoptHandedOverAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		a, b, c := newClient(t, store, nil), newClient(t, f, nil), newClient(t, store, nil)
@@ -280,7 +281,7 @@ func TestAdoptHandedOverAgain(t *testing.T) {
 // had given it.
 func TestAdoptedForLess(t *testing.T) {
 	for _, unlocks := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			store := memstore.New()
 			f := &faultstore.Store{Store: store}
 			a, b := newClient(t, store, &pawl.Options{TTL: time.Hour, NoRenewal: true}), newClient(t, f, nil)
@@ -306,7 +307,7 @@ func TestAdoptedForLess(t *testing.T) {
 // An Adopt without a reply is repeated, whatever else the client has tried to
 // adopt with that claim meanwhile.
 func TestAdoptAgainAfterOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
@@ -333,7 +334,7 @@ func TestAdoptAgainAfterOthers(t *testing.T) {
 // A lease that is adopted without a hand-over ends at once, whichever client
 // adopts it.
 func TestAdoptTellsFormerOwner(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a := newClient(t, store, nil)
 		for _, c := range []*pawl.Client{newClient(t, store, nil), a} {

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
 func TestBarrierAction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		bs := barriers(t, store, 3, 4)
 		var ran int
@@ -62,7 +63,7 @@ func TestBarrierActionFails(t *testing.T) {
 		"panic": {"panicked", func(context.Context) error { panic(wrong) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				bs := barriers(t, memstore.New(), 2, 2)
 				other := arrive(t.Context(), bs[0].WithAction(tt.action))
 				synctest.Wait()
@@ -89,7 +90,7 @@ func TestBarrierActionFails(t *testing.T) {
 
 // The barrier is reset while its action runs: nobody goes on.
 func TestBarrierResetDuringAction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		bs := barriers(t, memstore.New(), 2, 2)
 		a := arrive(t.Context(), bs[0])
 		synctest.Wait()
@@ -105,7 +106,7 @@ func TestBarrierResetDuringAction(t *testing.T) {
 // it does not send those of the next generation on either.
 func TestBarrierBrokenDuringAction(t *testing.T) {
 	for _, reset := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			bs := barriers(t, memstore.New(), 3, 4)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -135,7 +136,7 @@ func TestBarrierBrokenDuringAction(t *testing.T) {
 // The last one's reply is lost, and the barrier is broken before it knows that it
 // was the last: its action does not run.
 func TestBarrierBrokenBeforeAction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		near := newClient(t, f.Store, nil).Barrier("x", 2)
 		ctx, cancel := context.WithCancel(t.Context())

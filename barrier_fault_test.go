@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -21,7 +22,7 @@ import (
 func TestBarrierLateNews(t *testing.T) {
 	for _, resets := range []int{0, 1, 99, 250} {
 		t.Run(fmt.Sprint(resets), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				f := &faultstore.Store{Store: store}
 				far := newClient(t, f, &pawl.Options{TTL: time.Hour}).Barrier("x", 2)
@@ -76,7 +77,7 @@ func TestBarrierDeath(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for range 5 { // it depends on when they look
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					store := memstore.New()
 					f := &faultstore.Store{Store: store}
 					var bs []*pawl.Barrier
@@ -115,7 +116,7 @@ func TestBarrierDeath(t *testing.T) {
 
 // All who waited died long ago: those who come now do not count them.
 func TestBarrierDeathOfAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
@@ -134,7 +135,7 @@ func TestBarrierDeathOfAll(t *testing.T) {
 		broken(t, b, "died")
 	})
 	// Likewise, but they had all come, and the last one was running the action.
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		b := newClient(t, f, nil).Barrier("x", 2).WithAction(func(ctx context.Context) error {
@@ -157,7 +158,7 @@ func TestBarrierDeathOfAll(t *testing.T) {
 func TestBarrierLostReply(t *testing.T) {
 	for generations, wanted := range []error{nil, nil, pawl.ErrBroken} {
 		t.Run(fmt.Sprint(generations), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := &faultstore.Store{Store: memstore.New()}
 				c, far := newClient(t, f.Store, nil), newClient(t, f, nil)
 				f.Set(func() {
@@ -192,7 +193,7 @@ func TestBarrierLostReply(t *testing.T) {
 
 // A party gives up when all have come, and has not heard of it: it has not failed.
 func TestBarrierGivesUpTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
@@ -218,7 +219,7 @@ func (deaf) WaitChange(ctx context.Context, _ string, _ int64) (driver.Record, e
 
 // A request that counts a party comes after it has left: it does not count.
 func TestBarrierLateRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		near := barriers(t, store, 2, 2)
 		a := arrive(t.Context(), near[0])
@@ -286,7 +287,7 @@ func TestBarrierLosses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				bs := barriers(t, store, 3, 3)
 				a, b := arrive(t.Context(), bs[0]), arrive(t.Context(), bs[1])

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/internal/simtest"
 	"github.com/pawl-go/pawl/memstore"
@@ -34,7 +34,7 @@ func TestBarrierGenerations(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				const parties = 4
 				store := memstore.New()
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Hour)
@@ -90,7 +90,7 @@ func TestBarrierSimulation(t *testing.T) {
 	for seed := range simtest.Seeds() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { simulateBarrier(t, seed) })
+			bubble.Test(t, func(t *testing.T) { simulateBarrier(t, seed) })
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -54,7 +55,7 @@ func barriers(t *testing.T, store driver.Store, parties, n int) (bs []*pawl.Barr
 }
 
 func TestBarrierTrips(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		bs := barriers(t, store, 3, 3)
 		for range 5 {
@@ -94,7 +95,7 @@ func TestBarrierTrips(t *testing.T) {
 
 // Parties may wait for longer than the record lives, whatever the options of their locks.
 func TestBarrierForADay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		hours := newClient(t, store, &pawl.Options{NoRenewal: true, MaxHold: time.Hour, MinHold: time.Minute})
 		a := arrive(t.Context(), hours.Barrier("x", 2))
@@ -125,7 +126,7 @@ func TestBarrierOfOne(t *testing.T) {
 // More calls than parties belong to the next generations, also within one
 // process.
 func TestBarrierOfMoreThanItsParties(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := barriers(t, memstore.New(), 4, 1)[0]
 		var as []*arrival
 		for range 11 {
@@ -147,7 +148,7 @@ func TestBarrierOfMoreThanItsParties(t *testing.T) {
 }
 
 func TestBarrierTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		bs := barriers(t, store, 3, 3)
 		a := arrive(t.Context(), bs[0])
@@ -183,7 +184,7 @@ func TestBarrierTimeout(t *testing.T) {
 }
 
 func TestBarrierReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		bs := barriers(t, store, 2, 2)
 		want(t, bs[0].Reset(t.Context()), nil)
@@ -203,7 +204,7 @@ func TestBarrierReset(t *testing.T) {
 		want(t, settled(t, b.done, "Wait"), nil)
 	})
 	// A Reset whose reply is lost does not break the generation after it.
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		b, far := barriers(t, f.Store, 2, 1)[0], newClient(t, f, nil).Barrier("x", 2)
 		first := arrive(t.Context(), b)
@@ -232,7 +233,7 @@ func TestBarrierReset(t *testing.T) {
 // Without an action each party writes once: nobody waits for the last one to
 // write again.
 func TestBarrierWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		writes := 0
 		f := &faultstore.Store{Store: memstore.New(), Hook: func(op string) error {
 			if op == "swap" {
@@ -253,7 +254,7 @@ func TestBarrierWrites(t *testing.T) {
 
 // Size tells an operator who does not know the number of parties.
 func TestBarrierSize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(2, pawl.ConstantBackoff(time.Second))})
 		size := func(want int) {
@@ -282,7 +283,7 @@ func TestBarrierSize(t *testing.T) {
 }
 
 func TestBarrierErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(5, pawl.ConstantBackoff(time.Second))})

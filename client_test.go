@@ -5,11 +5,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -63,7 +63,7 @@ func TestClientUnusable(t *testing.T) {
 func TestClientEngineSilent(t *testing.T) {
 	for name, ask := range asks {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				c := newClient(t, &faultstore.Store{Store: memstore.New(), Down: true}, nil)
 				begun := time.Now()
 				want(t, ask(context.Background(), c), context.DeadlineExceeded)
@@ -77,7 +77,7 @@ func TestClientEngineSilent(t *testing.T) {
 
 // Who only tries is told after ten seconds, however many of its requests got no reply.
 func TestTryLockEngineSilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newClient(t, &faultstore.Store{Store: memstore.New(), Down: true}, nil)
 		begun := time.Now()
 		_, err := c.Mutex("x").TryLock(context.Background())
@@ -105,7 +105,7 @@ func TestList(t *testing.T) {
 
 // Close drops MinHold.
 func TestCloseDropsMinHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := pawl.New(store, &pawl.Options{MinHold: time.Minute})
 		lock(t, c.Mutex("x"))
@@ -122,7 +122,7 @@ func TestCloseDropsMinHold(t *testing.T) {
 
 // Close without a deadline never ends while the engine is away.
 func TestCloseForever(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := pawl.New(f, nil)
 		lock(t, c.Mutex("x"))
@@ -140,7 +140,7 @@ func TestCloseForever(t *testing.T) {
 }
 
 func TestCloseUnderAnEndedContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := pawl.New(f, nil)
 		over, cancel := context.WithCancel(t.Context())

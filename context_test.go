@@ -11,6 +11,7 @@ import (
 	"weak"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -30,7 +31,7 @@ func (s *slowContext) Done() <-chan struct{} {
 // TestContextsDelayNobody: ending the context of one lease takes long. The others
 // of the client are told in time all the same.
 func TestContextsDelayNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newClient(t, memstore.New(), &pawl.Options{NoRenewal: true})
 		parent, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -145,7 +146,7 @@ func TestContextWithMaxHold(t *testing.T) {
 
 // TestErrOfLostAndUnlocked: what ended a lease stays what ended it.
 func TestErrOfLostAndUnlocked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newClient(t, memstore.New(), &pawl.Options{NoRenewal: true})
 		l := lock(t, c.Mutex("x"))
 		s, err := c.LockAll(t.Context(), "y", "z")

@@ -3,16 +3,16 @@ package pawl_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/memstore"
 )
 
 // A context of a set that is over hid the lease that was taken under it.
 func TestDeadlockUnderAnEndedSet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newClient(t, memstore.New(), nil)
 		s, err := c.LockAll(t.Context(), "a", "b")
 		if err != nil {
@@ -36,7 +36,7 @@ func TestDeadlockUnderAnEndedSet(t *testing.T) {
 
 // The same with leases of an RWMutex, of which a process may have several.
 func TestDeadlockUnderAnEndedLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newClient(t, memstore.New(), nil).RWMutex("x")
 		outer, err := m.RLock(t.Context())
 		if err != nil {

@@ -10,13 +10,14 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
 // A leader whose words come late does not speak for its successor.
 func TestElectionLateWords(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		slow := &slowSwap{Store: store, release: make(chan struct{})}
 		slow.late.Store(true)
@@ -43,7 +44,7 @@ func TestElectionLateWords(t *testing.T) {
 // The engine has let the lease run out before its time, and another leads: the
 // first one's words are refused although it does not know.
 func TestElectionUsurped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store, RenewErr: faultstore.ErrNetwork} // it does not hear of its end so soon
 		first := campaign(t, newClient(t, f, nil).Election("x"), "a")
@@ -66,7 +67,7 @@ func TestElectionUsurped(t *testing.T) {
 
 // The value is not written before the lease is over: the campaign goes on.
 func TestElectionCampaignGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		el := newClient(t, f, nil).Election("x")
@@ -93,7 +94,7 @@ func TestElectionCampaignGoesOn(t *testing.T) {
 
 // Observe rides out what the engine suffers, and then knows the last state.
 func TestObserveOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		far, near := newClient(t, f, nil).Election("x"), newClient(t, store, nil).Election("x")
@@ -139,7 +140,7 @@ func TestObserveStops(t *testing.T) {
 
 // The client is closed during a campaign, while the engine is away or not.
 func TestCampaignClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		campaign(t, newClient(t, f.Store, nil).Election("x"), "a")
 		for _, err := range []error{nil, faultstore.ErrNetwork} {
@@ -156,7 +157,7 @@ func TestCampaignClosed(t *testing.T) {
 
 // A leader may speak as often as it likes: nothing piles up.
 func TestProclaimLeavesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l := campaign(t, newClient(t, memstore.New(), nil).Election("x"), "a")
 		synctest.Wait()
 		goroutines := runtime.NumGoroutine()
@@ -183,7 +184,7 @@ func TestProclaimLeavesNothing(t *testing.T) {
 // A leader that speaks twice at once: what was said last is what is heard, also
 // if the network is slower with the first.
 func TestProclaimInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		el := newClient(t, f, nil).Election("x")
 		l := campaign(t, el, "a")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -87,7 +88,7 @@ func (w *watcher) last() (string, time.Time) {
 }
 
 func TestElection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a := newClient(t, store, &pawl.Options{Label: "A"}).Election("x")
 		b, far := newClient(t, store, nil).Election("x"), newClient(t, store, nil).Election("x")
@@ -151,7 +152,7 @@ func TestElection(t *testing.T) {
 // Several candidates of one process are leaders in turn, each under a claim of
 // its own.
 func TestElectionInOneProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		el := newClient(t, memstore.New(), nil).Election("x")
 		var all sync.WaitGroup
 		var mu sync.Mutex
@@ -184,7 +185,7 @@ func TestElectionInOneProcess(t *testing.T) {
 // A leader dies: those who observe are told when its claim has run out, also if
 // nobody follows; its successor leads a TTL later at the most.
 func TestElectionDeath(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		dying, other := newClient(t, f, nil).Election("x"), newClient(t, store, nil).Election("x")
@@ -228,7 +229,7 @@ func TestElectionDeath(t *testing.T) {
 
 // An operator takes the name away: those who observe see it within a heartbeat.
 func TestElectionReleased(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, nil)
 		l := campaign(t, c.Election("x"), "a")
@@ -274,7 +275,7 @@ func TestElectionReleased(t *testing.T) {
 
 // What the leader said is kept for as long as it leads, and not for ever.
 func TestElectionExpiry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		const expiry = 20 * time.Minute
@@ -295,7 +296,7 @@ func TestElectionExpiry(t *testing.T) {
 }
 
 func TestElectionErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(5, pawl.ConstantBackoff(time.Second))})

@@ -9,13 +9,14 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
 // The TTL of Extend stays for the next lease.
 func TestExtendInherited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, nil)
 		l := lock(t, c.Mutex("x"))
@@ -39,7 +40,7 @@ func TestExtendInherited(t *testing.T) {
 
 // After a failed Extend, Unlock gives up on the claim at once.
 func TestUnlockAfterFailedExtend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, &pawl.Options{TTL: time.Hour, NoRenewal: true})
@@ -76,7 +77,7 @@ func (s *slowRenew) Renew(ctx context.Context, rs []driver.Ref, report func(int,
 // A renewal by the renewer with the old TTL reaches the store after Extend
 // with a longer one.
 func TestOldRenewalDoesNotShorten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		s := &slowRenew{Store: store, ttl: pawl.DefaultTTL, gate: make(chan struct{})}
 		a, b := newClient(t, s, nil), newClient(t, store, nil)
@@ -98,7 +99,7 @@ func TestOldRenewalDoesNotShorten(t *testing.T) {
 
 // Extend and Adopt hang as long as the store does.
 func TestExtendHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, nil)
 		l := lock(t, c.Mutex("x"))

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -59,7 +59,7 @@ func TestHandOverWithUpgradeUnderWay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				s := &withheld{Store: store}
 				a, b := newClient(t, s, nil), newClient(t, store, nil)
@@ -105,7 +105,7 @@ func TestHandOverWithUpgradeUnderWay(t *testing.T) {
 // taken for a TTL by nobody.
 func TestLateEnterAfterHandOver(t *testing.T) {
 	for _, pause := range []time.Duration{0, time.Second} { // between the steps
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			store := memstore.New()
 			s := &withheld{Store: store, enter: true}
 			a, b := newClient(t, s, nil), newClient(t, store, nil)
@@ -137,7 +137,7 @@ func TestLateEnterAfterHandOver(t *testing.T) {
 // What is handed over and not adopted stays for its TTL, and no longer, though its
 // last owner looks after a late Enter.
 func TestHandedOverAfterLateEnterEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		s := &withheld{Store: store, enter: true}
 		a, b := newClient(t, s, nil), newClient(t, store, nil)
@@ -154,7 +154,7 @@ func TestHandedOverAfterLateEnterEnds(t *testing.T) {
 // The name stays taken until MinHold is over, whoever unlocks it: what the adopter
 // does not know of is not handed over.
 func TestHandOverWithinMinHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, &pawl.Options{MinHold: time.Minute}), newClient(t, store, nil)
 		l := lock(t, a.Mutex("x"))
@@ -177,7 +177,7 @@ func TestHandOverWithinMinHold(t *testing.T) {
 // the others, and they to those.
 func TestHandOverAmongDeclaredLimits(t *testing.T) {
 	for _, from := range []int64{1, 3} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			store := memstore.New()
 			a, b := newClient(t, store, nil), newClient(t, store, nil)
 			want(t, a.Semaphore("x", 1).SetLimit(t.Context(), 3), nil)

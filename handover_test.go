@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -16,7 +17,7 @@ import (
 // A lease whose token was not known could be handed over, but not adopted: the
 // lock stayed taken for a TTL.
 func TestHandOverUnsettled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c, other := newClient(t, f, nil), newClient(t, store, nil)
@@ -96,7 +97,7 @@ func TestAdoptEndedLease(t *testing.T) {
 }
 
 func TestAdoptErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
@@ -156,7 +157,7 @@ func TestAdoptErrors(t *testing.T) {
 }
 
 func TestHandOverErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, nil)
 		_, err := lock(t, c.Mutex("out of reach")).HandOver(t.Context())

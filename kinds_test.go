@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -55,7 +56,7 @@ func TestOneKindPerName(t *testing.T) {
 	}
 	for used, begin := range begin {
 		t.Run(used, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				c := newClient(t, store, nil)
 				end := begin(t, c)
@@ -108,7 +109,7 @@ func TestNoGoroutinesLeft(t *testing.T) {
 	}
 	for what, block := range block {
 		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := &faultstore.Store{Store: memstore.New()}
 				others := newClient(t, f.Store, nil)
 				campaign(t, others.Election("x"), "a")

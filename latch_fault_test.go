@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -20,7 +21,7 @@ func TestLatchBehindABadNetwork(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { badLatch(t, seed) })
+			bubble.Test(t, func(t *testing.T) { badLatch(t, seed) })
 		})
 	}
 }
@@ -88,7 +89,7 @@ func badLatch(t *testing.T, seed uint64) {
 // A CountDown that would have created the latch comes when that has been opened
 // and deleted: it counts nobody in the next one.
 func TestLatchLateCreation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		slow := &slowSwap{Store: store, release: make(chan struct{})}
 		far, near := newClient(t, slow, nil).Latch("x", 2), newClient(t, store, nil).Latch("x", 2)
@@ -112,7 +113,7 @@ func TestLatchLateCreation(t *testing.T) {
 
 // The engine is away for hours: who waits or counts rides it out.
 func TestLatchOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		var retried int
 		f := &faultstore.Store{Store: store}
@@ -144,7 +145,7 @@ func TestLatchOutage(t *testing.T) {
 
 // A Backoff counts the failures in a row: what fails now and then is ridden out.
 func TestLatchFailsNowAndThen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		loads := 0
 		f := &faultstore.Store{Store: memstore.New(), Hook: func(op string) error {
 			if op == "load" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -63,7 +64,7 @@ func settled(t *testing.T, done <-chan error, what string) error {
 }
 
 func TestLatchOpensAtZero(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil).Latch("x", 3), newClient(t, store, nil).Latch("x", 3)
 		count(t, a, 3)
@@ -103,7 +104,7 @@ func TestLatchOfNone(t *testing.T) {
 
 // Hundreds of parties at once do not write in each other's way for long.
 func TestLatchOfManyAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const parties, delay = 300, 2 * time.Millisecond
 		f := &faultstore.Store{Store: memstore.New(), Rand: rand.New(rand.NewPCG(1, 2)), Delay: delay}
 		c := newClient(t, f, nil)
@@ -130,7 +131,7 @@ func TestLatchOfManyAtOnce(t *testing.T) {
 // A latch is there while somebody waits, and for its expiry after that.
 func TestLatchExpiry(t *testing.T) {
 	for expiry, times := range map[time.Duration]time.Duration{24 * time.Hour: 2, time.Minute: 10} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			store := memstore.New()
 			var opts []pawl.LatchOption
 			if expiry != 24*time.Hour {
@@ -163,7 +164,7 @@ func TestLatchExpiry(t *testing.T) {
 
 // The longest expiry counts, and 0 is for ever.
 func TestLatchExpiriesDiffer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newClient(t, memstore.New(), nil)
 		short, long, ever := c.Latch("x", 9, pawl.Expiring(time.Minute)), c.Latch("x", 9, pawl.Expiring(time.Hour)), c.Latch("x", 9, pawl.Expiring(0))
 		countDown(t, long, "a", 8)
@@ -191,7 +192,7 @@ func TestLatchExpiriesDiffer(t *testing.T) {
 }
 
 func TestLatchDeleted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newClient(t, memstore.New(), nil)
 		l := c.Latch("x", 1)
 		want(t, l.Delete(t.Context()), nil)
@@ -216,7 +217,7 @@ func TestLatchDeleted(t *testing.T) {
 
 // A Delete whose reply is lost does not delete what was begun since.
 func TestLatchDeletedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		far, near := newClient(t, f, nil).Latch("x", 2), newClient(t, f.Store, nil).Latch("x", 2)
 		countDown(t, near, "a", 1)
@@ -236,7 +237,7 @@ func TestLatchDeletedOnce(t *testing.T) {
 }
 
 func TestLatchErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(5, pawl.ConstantBackoff(time.Second))})
@@ -362,7 +363,7 @@ func TestLatchErrors(t *testing.T) {
 
 // Size tells an operator who does not know the count.
 func TestLatchSize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(2, pawl.ConstantBackoff(time.Second))})
 		size := func(want int64) {
@@ -389,7 +390,7 @@ func TestLatchSize(t *testing.T) {
 
 // An engine whose records cannot expire keeps them until they are deleted.
 func TestLatchWithoutExpiry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newClient(t, eternal{memstore.New()}, nil)
 		l := c.Latch("x", 2)
 		countDown(t, l, "a", 1)

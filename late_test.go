@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -38,7 +39,7 @@ func lateEnter(f *faultstore.Store, name string) *sync.WaitGroup {
 
 // A Lock that was refused for good left an earlier Enter of its to itself.
 func TestLateEnterAfterRefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c, other := newClient(t, f, nil), newClient(t, store, nil)
@@ -60,7 +61,7 @@ func TestLateEnterAfterRefusal(t *testing.T) {
 
 // A claim that was taken away came back by an earlier Enter of its own.
 func TestLateEnterAfterRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c, operator := newClient(t, f, nil), newClient(t, store, nil)
@@ -81,7 +82,7 @@ func TestLateEnterAfterRelease(t *testing.T) {
 // A claim that was taken away before its client had heard of the grant was entered
 // under a new id, and the old one came back by an earlier Enter of its own.
 func TestLateEnterOfAnEarlierID(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c, other := newClient(t, f, nil), newClient(t, store, nil)
@@ -137,7 +138,7 @@ func TestGoneLoop(t *testing.T) {
 
 // The background Leave after Unlock hangs on one swallowed request.
 func TestBackgroundLeaveHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		a := newClient(t, f, &pawl.Options{TTL: 10 * time.Minute})
@@ -155,7 +156,7 @@ func TestBackgroundLeaveHangs(t *testing.T) {
 
 // A next claim without waiters is forgotten, and Close leaves it in the store.
 func TestOrphanNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := pawl.New(store, nil), newClient(t, store, nil)
 		held := lock(t, a.Mutex("x"))
@@ -195,7 +196,7 @@ func TestOrphanNext(t *testing.T) {
 
 // Close stops the background release of an earlier Unlock and says nil.
 func TestCloseStopsBackgroundLeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := pawl.New(f, nil)

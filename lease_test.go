@@ -13,12 +13,13 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
 func TestRenewalKeepsTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		l := lock(t, newClient(t, store, nil).Mutex("x"))
 		time.Sleep(time.Hour)
@@ -37,7 +38,7 @@ func TestRenewalKeepsTheLock(t *testing.T) {
 // TestToldBeforeOthersHold: the engine stops replying. The lease ends by the
 // holder's clock before the store may grant the name to another.
 func TestToldBeforeOthersHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		a, b := newClient(t, f, nil), newClient(t, store, nil)
@@ -99,7 +100,7 @@ func TestReleaseByOperator(t *testing.T) {
 }
 
 func TestUnlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
@@ -155,7 +156,7 @@ func TestUnlock(t *testing.T) {
 // TestUsedTokensAreTold: the store must know what was used when a claim
 // leaves, or the next token may not be greater.
 func TestUsedTokensAreTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, nil)
 		var highest int64
@@ -181,7 +182,7 @@ func TestUsedTokensAreTold(t *testing.T) {
 }
 
 func TestMaxHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, &pawl.Options{MaxHold: time.Minute})
 		l := lock(t, c.Mutex("x"))
@@ -211,7 +212,7 @@ func TestMaxHold(t *testing.T) {
 }
 
 func TestMinHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		start := time.Now()
 		c := pawl.New(store, &pawl.Options{MinHold: time.Minute})
@@ -231,7 +232,7 @@ func TestMinHold(t *testing.T) {
 }
 
 func TestNoRenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		plain := newClient(t, store, &pawl.Options{TTL: 10 * time.Second, NoRenewal: true})
 		first := lock(t, newClient(t, store, nil).Mutex("x"))
@@ -262,7 +263,7 @@ func TestNoRenewal(t *testing.T) {
 
 // TestExtendNeverShortens: nobody may hold while the lease says that it holds.
 func TestExtendNeverShortens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, &pawl.Options{TTL: time.Hour, NoRenewal: true})
 		l := lock(t, c.Mutex("x"))
@@ -318,7 +319,7 @@ func TestReentrant(t *testing.T) {
 }
 
 func TestHandOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		l := lock(t, a.Mutex("x"))
@@ -387,7 +388,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestCloseTellsWhatItCouldNotRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := pawl.New(f, nil)
 		lock(t, c.Mutex("stays"))
@@ -438,7 +439,7 @@ func TestObserver(t *testing.T) {
 // TestManyHeld: held locks cost memory, not goroutines, and are renewed in
 // batches.
 func TestManyHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const n = 20_000
 		var calls, renewed atomic.Int64
 		store := &counting{Store: memstore.New(), calls: &calls, renewed: &renewed}
@@ -477,7 +478,7 @@ func (c *counting) Renew(ctx context.Context, rs []driver.Ref, report func(int, 
 
 // Lock returns a lease that is over.
 func TestLockReturnsExpired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, &pawl.Options{TTL: 5 * time.Second})
 		f.Set(func() {
@@ -500,7 +501,7 @@ func TestLockReturnsExpired(t *testing.T) {
 
 // Errors of Lock and the causes of contexts.
 func TestCauses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, nil)
 		other := lock(t, c.Mutex("x"))
@@ -526,7 +527,7 @@ func TestCauses(t *testing.T) {
 // Adopt in the same client, without a hand-over: who held it loses it, and the
 // adopted lease keeps its notices.
 func TestUnregisterByID(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, &pawl.Options{TTL: time.Hour})
 		l := lock(t, c.Mutex("x"))
@@ -547,7 +548,7 @@ func TestUnregisterByID(t *testing.T) {
 
 // Deadline of a lease that is over.
 func TestDeadlineOfReleased(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newClient(t, memstore.New(), nil)
 		l := lock(t, c.Mutex("x"))
 		got := make(chan *pawl.Lease)

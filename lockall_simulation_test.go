@@ -7,11 +7,11 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/internal/simtest"
 	"github.com/pawl-go/pawl/memstore"
@@ -28,7 +28,7 @@ func TestLockAllSimulation(t *testing.T) {
 		for seed := range simtest.Seeds() {
 			t.Run(fmt.Sprint(name, ", seed ", seed), func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { simulateSets(t, seed, one) })
+				bubble.Test(t, func(t *testing.T) { simulateSets(t, seed, one) })
 			})
 		}
 	}

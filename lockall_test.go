@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -31,7 +32,7 @@ func onBoth(t *testing.T, f func(t *testing.T, s driver.Store)) {
 		"found to be not": func() driver.Store { return &faultstore.Store{Store: plain{memstore.New()}} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { f(t, s()) })
+			bubble.Test(t, func(t *testing.T) { f(t, s()) })
 		})
 	}
 }
@@ -117,7 +118,7 @@ func TestLockAll(t *testing.T) {
 
 // All that are free are taken by one request, however many they are.
 func TestLockAllInOneStep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
 		f := &faultstore.Store{Store: memstore.New(), Hook: func(op string) error {
 			if strings.HasPrefix(op, "enter") {
@@ -251,7 +252,7 @@ func TestLockAllGivesUp(t *testing.T) {
 // A call that waits tells that its context has ended, also if the reply to its last
 // request says who is in the way.
 func TestLockAllEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		lock(t, newClient(t, store, nil).Mutex("a"))
@@ -366,7 +367,7 @@ func TestLockAllUnlocksAfterALoss(t *testing.T) {
 
 // Cut off, the holder is told before others can hold any of the names.
 func TestLockAllCutOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c, other := newClient(t, f, nil), newClient(t, store, nil)
@@ -420,7 +421,7 @@ func TestLockAllPartLost(t *testing.T) {
 
 // A request of which the reply is lost, or that comes late, holds nothing.
 func TestLockAllLostReply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c, other := newClient(t, f, nil), newClient(t, store, nil)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -40,7 +41,7 @@ func (e *events) take() []pawl.Event {
 // TestEventsOfWaiting: who waits for others of its process is told of, and who
 // gives up, with the context of its call and who was in the way.
 func TestEventsOfWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		e := &events{}
 		c := newClient(t, store, &pawl.Options{Observer: e.observe, Label: "here"})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -19,7 +20,7 @@ import (
 // TestGivingUpWhileCutOff: the Enter is on its way when the caller gives up,
 // and arrives after the Leave.
 func TestGivingUpWhileCutOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
@@ -54,7 +55,7 @@ func TestGivingUpWhileCutOff(t *testing.T) {
 }
 
 func TestEngineAwayIsNotBusy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
 		var retries atomic.Int64
 		c := newClient(t, f, &pawl.Options{Observer: func(e pawl.Event) {
@@ -103,7 +104,7 @@ func TestPermanentErrorsReturnAtOnce(t *testing.T) {
 }
 
 func TestBackoffLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
 		var seen []int
 		b := pawl.LimitBackoff(4, func(attempt int, err error) (time.Duration, bool) {
@@ -137,7 +138,7 @@ func TestOldNews(t *testing.T) {
 		"connection healed": 50 * time.Second,
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				f := &faultstore.Store{Store: store, Lag: time.Minute}
 				a, b, c := newClient(t, store, nil), newClient(t, f, nil), newClient(t, store, nil)
@@ -167,7 +168,7 @@ func TestOldNews(t *testing.T) {
 // TestLostWakeUp: the message of a grant is lost; the heartbeat finds it soon,
 // however long the TTL.
 func TestLostWakeUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store, Lag: time.Hour}
 		a, b := newClient(t, store, nil), newClient(t, f, &pawl.Options{TTL: 24 * time.Hour})
@@ -190,7 +191,7 @@ func TestEngineDiesUnderAWaiter(t *testing.T) {
 		"silent":  func(f *faultstore.Store) { f.Down = true },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				f := &faultstore.Store{Store: store}
 				var retries atomic.Int64

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -96,7 +97,7 @@ func TestMutexExcludes(t *testing.T) {
 }
 
 func TestFirstComeFirstServed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		first := lock(t, a.Mutex("x"))
@@ -138,7 +139,7 @@ func index(s []int, v int) int {
 // TestTurns: a process whose goroutines keep asking must not keep another
 // process out.
 func TestTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		greedy, other := newClient(t, store, nil), newClient(t, store, nil)
 		ctx, stop := context.WithCancel(t.Context())
@@ -222,7 +223,7 @@ func TestTryLock(t *testing.T) {
 }
 
 func TestGivingUpLeavesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		l := lock(t, a.Mutex("x"))
@@ -305,7 +306,7 @@ func TestDo(t *testing.T) {
 // TestWaitError tells busy from out of reach, and the Observer when the engine
 // is back.
 func TestWaitError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		var kinds []string // by one goroutine, until Close

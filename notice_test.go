@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -31,7 +32,7 @@ func (l *listener) Listen(ctx context.Context, f func(driver.Notice)) error {
 // TestNoticesComeBack: the right to listen is missing for a while. Once it is
 // there again, a forced release is told at once.
 func TestNoticesComeBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &listener{Store: memstore.New()}
 		err := driver.Permanent(errors.New("no permission"))
 		store.err.Store(&err)
@@ -53,7 +54,7 @@ func TestNoticesComeBack(t *testing.T) {
 
 // TestListenUnsupported: a store that cannot push is not asked again.
 func TestListenUnsupported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &listener{Store: memstore.New()}
 		store.err.Store(&driver.ErrUnsupported)
 		unlock(t, lock(t, newClient(t, store, nil).Mutex("x")))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/internal/simtest"
 	"github.com/pawl-go/pawl/memstore"
@@ -37,7 +38,7 @@ func TestOnceLostMessages(t *testing.T) {
 		"success, reply, nothing is said": {2, nil, silent},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				f := &faultstore.Store{Store: store}
 				once := newClient(t, f, nil).Once("x", time.Hour)
@@ -74,7 +75,7 @@ func stranded(t *testing.T, f *faultstore.Store, c *pawl.Client, for_ time.Durat
 
 // The lease was lost while it ran, but nobody has begun since: it was done, once.
 func TestOnceLeaseLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		if err := <-stranded(t, f, newClient(t, f, nil), time.Minute, true); err != nil {
@@ -88,7 +89,7 @@ func TestOnceLeaseLost(t *testing.T) {
 func TestOnceLostBeforeItBegan(t *testing.T) {
 	for name, try := range map[string]bool{"Do": false, "TryDo": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				f := &faultstore.Store{Store: store}
 				once := newClient(t, f, nil).Once("x", time.Hour)
@@ -123,7 +124,7 @@ func TestOnceLostBeforeItBegan(t *testing.T) {
 func TestOnceUsurped(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"the other is quick": time.Second, "the other is slow": 5 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				f := &faultstore.Store{Store: store}
 				ended := stranded(t, f, newClient(t, f, nil), time.Minute, true)
@@ -168,7 +169,7 @@ func TestOnceFailsAndLost(t *testing.T) {
 
 // The news of a success is under way until another has begun: it comes too late.
 func TestOnceLateSuccess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
@@ -212,7 +213,7 @@ func TestOnceUnknown(t *testing.T) {
 		"written":     {2, nil, func() error { return faultstore.ErrNetwork }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				f := &faultstore.Store{Store: store}
 				c := newClient(t, f, nil)
@@ -254,7 +255,7 @@ func TestOnceUnknown(t *testing.T) {
 
 // The reply was lost, and the period is over when the engine can be asked again.
 func TestOnceUnknownAfterThePeriod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		f.Swaps(2, nil, func() error {
 			time.Sleep(10 * time.Second)
@@ -267,7 +268,7 @@ func TestOnceUnknownAfterThePeriod(t *testing.T) {
 
 // A process that dies while it runs holds the others up for its TTL.
 func TestOnceCrash(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		dead := pawl.New(f, nil)
@@ -328,7 +329,7 @@ func TestOnceSimulation(t *testing.T) {
 	for seed := range simtest.Seeds() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { simulateOnce(t, seed) })
+			bubble.Test(t, func(t *testing.T) { simulateOnce(t, seed) })
 		})
 	}
 }

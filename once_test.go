@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -48,7 +49,7 @@ func leftovers(t *testing.T, s driver.Store, key string, record bool) {
 }
 
 func TestOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a := newClient(t, store, &pawl.Options{Label: "till 7"})
 		b := newClient(t, store, nil)
@@ -85,7 +86,7 @@ func TestOnce(t *testing.T) {
 func TestOnceWhileItRuns(t *testing.T) {
 	for name, fails := range map[string]bool{"it succeeds": false, "it fails": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				clients := []*pawl.Client{newClient(t, store, &pawl.Options{Label: "till 7"}), newClient(t, store, nil)}
 				var work sync.WaitGroup
@@ -251,7 +252,7 @@ func TestOnceErrors(t *testing.T) {
 }
 
 func TestOnceWithoutAnEngine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
 		once := newClient(t, f, nil).Once("x", time.Hour)
 		want(t, once.TryDo(t.Context(), never(t)), faultstore.ErrNetwork)
@@ -277,7 +278,7 @@ func TestOnceWithoutAnEngine(t *testing.T) {
 // The client is closed while the engine is away: nothing goes on for ever, before
 // the run or after it.
 func TestOnceClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
 		c := pawl.New(f, nil)
 		looks := in(func() error { return c.Once("x", time.Hour).Do(context.Background(), never(t)) })
@@ -307,7 +308,7 @@ func TestOnceClosed(t *testing.T) {
 // The client is closed while it runs: that it succeeded is put on record all the
 // same.
 func TestOnceClosedWhileItRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := pawl.New(store, nil)
 		done := in(func() error {
@@ -352,7 +353,7 @@ func TestOnceOverBeforeItBegan(t *testing.T) {
 // The context ends while it runs, and it succeeds nevertheless: there is time to
 // put that on record.
 func TestOnceSucceedsAfterItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		f.Swaps(2, func() error { return faultstore.ErrNetwork }, nil)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -367,7 +368,7 @@ func TestOnceSucceedsAfterItsContext(t *testing.T) {
 // MinHold kept those waiting who only wanted to hear that it was done, each for
 // all of it, and those who would have tried again.
 func TestOnceMinHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newClient(t, memstore.New(), &pawl.Options{MinHold: time.Hour})
 		start := time.Now()
 		want(t, c.Once("x", time.Minute).Do(t.Context(), func(context.Context) error { return errDeclined }), errDeclined)

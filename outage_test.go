@@ -3,10 +3,10 @@ package pawl_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -25,7 +25,7 @@ func TestOutageSurvived(t *testing.T) {
 			"unanswered": {atOnce - limit, func(f *faultstore.Store) { f.Down = true }},
 		} {
 			t.Run(fmt.Sprint(name, " ", ttl), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					f := &faultstore.Store{Store: memstore.New()}
 					c := newClient(t, f, &pawl.Options{TTL: ttl})
 					l := lock(t, c.Mutex("x"))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -30,7 +31,7 @@ func TestPassedOnWithTimeLeft(t *testing.T) {
 		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := &faultstore.Store{Store: memstore.New()}
 				c := newClient(t, f, nil)
 				first, err := tt.lock(c)
@@ -66,7 +67,7 @@ func TestPassedOnWithTimeLeft(t *testing.T) {
 
 // TestDoTellsOfLoss: f has failed for the lease was lost. The error says both.
 func TestDoTellsOfLoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newClient(t, memstore.New(), &pawl.Options{NoRenewal: true})
 		failure := errors.New("broken off")
 		f := func(ctx context.Context) error {

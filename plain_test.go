@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -47,7 +48,7 @@ func (c *checks) Listen(ctx context.Context, f func(driver.Notice)) error {
 
 // A plain lease that waited long gets its TTL only if one renewal works.
 func TestPlainLeaseShort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		other, c := newClient(t, store, nil), newClient(t, f, &pawl.Options{NoRenewal: true})
@@ -76,7 +77,7 @@ func TestPlainLeaseShort(t *testing.T) {
 
 // Looks at a plain lease make it longer.
 func TestLooksMovePlainLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		h := &checks{Store: store, f: make(chan func(driver.Notice), 1)}
 		c := newClient(t, h, &pawl.Options{NoRenewal: true, TTL: 10 * time.Minute})

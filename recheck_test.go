@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -61,7 +62,7 @@ func queueUp(t *testing.T, c *pawl.Client, n int) (leave func()) {
 // TestRecheckOfShortHolder: claims of a minute wait behind a holder whose TTL is
 // 300 ms. They look when that would run out, not before and not again and again.
 func TestRecheckOfShortHolder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const waiters, seconds = 8, 6
 		store := memstore.New()
 		far := &remote{Store: store}
@@ -85,7 +86,7 @@ func TestRecheckOfShortHolder(t *testing.T) {
 // TestRecheckThatBringsNothing: the store names a date that has come already. It
 // is not asked without end.
 func TestRecheckThatBringsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		far := &remote{Store: store, recheck: func(now time.Time) time.Time { return now }}
 		l, err := newClient(t, store, nil).Semaphore("x", 1).Acquire(t.Context(), 1)
@@ -105,7 +106,7 @@ func TestRecheckThatBringsNothing(t *testing.T) {
 
 // TestHeartbeatsAreBatched: a crowd that waits is renewed in few requests.
 func TestHeartbeatsAreBatched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const waiters = 400
 		store := memstore.New()
 		far := &remote{Store: store, recheck: func(time.Time) time.Time { return time.Time{} }}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -86,7 +87,7 @@ func TestSwallowedRequest(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := &swallowing{Store: memstore.New()}
 				c := newClient(t, store, nil)
 				for _, n := range []*atomic.Int64{&store.enters, &store.renews, &store.loads} {
@@ -107,7 +108,7 @@ func TestSwallowedRequest(t *testing.T) {
 // TestExtendEndsWithTheLease: the engine does not reply. Extend does not wait
 // longer than the lease lasts, whatever its context allows.
 func TestExtendEndsWithTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &swallowing{Store: memstore.New()}
 		c := newClient(t, store, &pawl.Options{TTL: 5 * time.Second, NoRenewal: true})
 		l := lock(t, c.Mutex("x"))
@@ -139,7 +140,7 @@ func (d *distant) Enter(ctx context.Context, c driver.Claim) (driver.Status, err
 
 // TestSlowEngine: each reply takes longer than a request is waited for at first.
 func TestSlowEngine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newClient(t, &distant{memstore.New(), 5 * time.Second}, nil)
 		unlock(t, lock(t, c.Mutex("x")))
 	})
@@ -148,7 +149,7 @@ func TestSlowEngine(t *testing.T) {
 // TestLostLeavesTheStore: a lease was lost here, and the store would keep its
 // claim for another TTL. It is told to let it go.
 func TestLostLeavesTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		c := newClient(t, f, nil)
@@ -178,7 +179,7 @@ func TestLostLeavesTheStore(t *testing.T) {
 
 // TestToldBeforeMaxHoldReleases: contexts end before the lock is another's.
 func TestToldBeforeMaxHoldReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, &pawl.Options{MaxHold: time.Minute})
 		parent, cancel := context.WithCancel(t.Context())
@@ -205,7 +206,7 @@ func TestToldBeforeMaxHoldReleases(t *testing.T) {
 // TestManyLostAtOnce: the engine is gone for good, and all leases with it. That
 // costs no goroutine for each of them.
 func TestManyLostAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const n = 2000
 		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, nil)
@@ -237,7 +238,7 @@ func TestBackoffIsTheCallersOwn(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := &faultstore.Store{Store: memstore.New()}
 				stop := make(chan struct{})
 				c := newClient(t, f, nil)
@@ -266,7 +267,7 @@ func TestBackoffIsTheCallersOwn(t *testing.T) {
 // TestAttemptsAreTheCallersOwn: what fails for one who tries again at once does not
 // count for one who waits longer.
 func TestAttemptsAreTheCallersOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, nil)
 		f.Set(func() { f.Err = faultstore.ErrNetwork })

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -49,7 +49,7 @@ func (s *late) deliver(t *testing.T) {
 // Old requests arrive when others have had their replies since: what was agreed last
 // stays.
 func TestLateResize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &late{Store: memstore.New()}
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		l := wlock(t, a.RWMutex("x"))
@@ -121,7 +121,7 @@ func (s oddResize) Resize(context.Context, driver.Ref, int64) (driver.Status, er
 
 // The error of such a reply was "%!w(<nil>)".
 func TestOddResize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, st := range []driver.Status{{State: driver.Waiting}, {State: driver.Holding, Token: 1 << 62}} {
 			c := newClient(t, oddResize{memstore.New(), st}, nil)
 			l, err := c.RWMutex("x").Lock(t.Context())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -25,7 +26,7 @@ func units(t *testing.T, s driver.Store, name string) int64 {
 }
 
 func TestDowngrade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		w := wlock(t, a.RWMutex("x"))
@@ -75,7 +76,7 @@ func TestDowngrade(t *testing.T) {
 }
 
 func TestTryUpgrade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, &pawl.Options{Label: "a"}), newClient(t, store, &pawl.Options{Label: "b"})
 		held := func(err error, label string) {
@@ -145,7 +146,7 @@ func TestTryUpgrade(t *testing.T) {
 
 // Writers who wait are passed by an upgrade; they come after it.
 func TestUpgradePassesWriters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		l := rlock(t, a.RWMutex("x"))
@@ -171,7 +172,7 @@ func TestUpgradePassesWriters(t *testing.T) {
 }
 
 func TestResizeNotAllowed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, store, &pawl.Options{Reentrant: true})
 		resized := store.Count("resize")
@@ -214,7 +215,7 @@ func TestResizeNotAllowed(t *testing.T) {
 
 // An engine that cannot do it: the lease is what it was.
 func TestResizeUnsupported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, store, nil)
 		store.Set(func() {
@@ -251,7 +252,7 @@ func TestResizeUnsupported(t *testing.T) {
 
 // A reply is lost: the request is repeated, and the outcome is one.
 func TestResizeReplyLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, store, nil)
 		for _, lost := range []int64{1, 3} {
@@ -289,7 +290,7 @@ func TestResizeReplyLost(t *testing.T) {
 // The engine has made a reader a writer, and does not reply: the reader is told
 // that it is none, and others may read once the engine replies again.
 func TestUpgradeUnanswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		a, b := newClient(t, f, nil), newClient(t, store, nil)
@@ -343,7 +344,7 @@ func TestUpgradeUnanswered(t *testing.T) {
 
 // The engine may have made a writer a reader: it is one.
 func TestDowngradeUnanswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		a, b := newClient(t, f, nil), newClient(t, store, nil)
@@ -383,7 +384,7 @@ func TestDowngradeUnanswered(t *testing.T) {
 
 // What the engine replies may be that the lease is over.
 func TestResizeOfALostLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := mute{memstore.New()}
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		for what, resize := range map[string]func(*pawl.RWLease) error{
@@ -411,7 +412,7 @@ func TestResizeOfALostLease(t *testing.T) {
 // While an upgrade is under way nobody joins its claim; Unlock need not wait for
 // it.
 func TestWhileUpgrading(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		a, b := newClient(t, f, nil), newClient(t, store, nil)

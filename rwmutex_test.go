@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -41,7 +42,7 @@ func TestWritersAreNotStarved(t *testing.T) {
 		"another process":            {false, false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				var s driver.Store = store
 				if tt.mute {
@@ -101,7 +102,7 @@ func TestWritersAreNotStarved(t *testing.T) {
 // A reader that comes after a writer waits behind it, in its process too; with
 // Overtake it does not.
 func TestReadersQueueBehindAWriter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		first := rlock(t, a.RWMutex("x"))
@@ -142,7 +143,7 @@ func TestReadersQueueBehindAWriter(t *testing.T) {
 }
 
 func TestTryRW(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, &pawl.Options{Label: "the first"}), newClient(t, store, nil)
 		busy := func(what string, try func(context.Context) (*pawl.RWLease, error)) {
@@ -180,7 +181,7 @@ func TestTryRW(t *testing.T) {
 }
 
 func TestRWReentering(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, nil)
 		re := c.With(func(o *pawl.Options) { o.Reentrant = true })

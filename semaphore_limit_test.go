@@ -4,16 +4,16 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/memstore"
 )
 
 // A semaphore of one permit is no mutex: its limit cannot be raised beside one.
 func TestSetLimitOfAMutex(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		l := lock(t, a.Mutex("x"))
@@ -29,7 +29,7 @@ func TestSetLimitOfAMutex(t *testing.T) {
 }
 
 func TestSetLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		old, wide := a.Semaphore("x", 3), b.Semaphore("x", 6)
@@ -93,7 +93,7 @@ func TestSetLimit(t *testing.T) {
 
 // A request that waits for more than there are now stands in nobody's way.
 func TestSetLimitBelowAWaiter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newClient(t, memstore.New(), nil).Semaphore("x", 5)
 		held := acquire(t, s, 2)
 		big := queued(t, s, 5)

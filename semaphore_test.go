@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -46,7 +47,7 @@ func granted(got chan *pawl.Lease) bool {
 }
 
 func TestSemaphore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		var most, inside atomic.Int64
 		var work sync.WaitGroup
@@ -117,7 +118,7 @@ func TestTryAcquire(t *testing.T) {
 // Who asks for many is not starved by those who ask for few, unless these
 // overtake.
 func TestSemaphoreIsFair(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		held := acquire(t, a.Semaphore("x", 5), 3)
@@ -150,7 +151,7 @@ func TestSemaphoreIsFair(t *testing.T) {
 
 // Processes are served in the order in which their goroutines came.
 func TestSemaphoreOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil).Semaphore("x", 2), newClient(t, store, nil).Semaphore("x", 2)
 		held := acquire(t, a, 2)
@@ -173,7 +174,7 @@ func TestSemaphoreOrder(t *testing.T) {
 func TestSemaphoreStarvation(t *testing.T) {
 	for name, overtake := range map[string]bool{"in turn": false, "overtaken": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				ctx, cancel := context.WithCancel(t.Context())
 				var work sync.WaitGroup
@@ -235,7 +236,7 @@ func TestSemaphoreIsNotReentered(t *testing.T) {
 }
 
 func TestSemaphoreGivingUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, store, nil)
 		l := acquire(t, c.Semaphore("x", 2), 2)
@@ -257,7 +258,7 @@ func TestSemaphoreGivingUp(t *testing.T) {
 // The permits of a holder that died come back after its TTL, and a lease that
 // lives is not disturbed.
 func TestSemaphoreCrash(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		dead, b := newClient(t, f, nil), newClient(t, store, nil)
@@ -355,7 +356,7 @@ func TestSemaphoreErrors(t *testing.T) {
 
 // Close ends those who wait and gives all permits back.
 func TestSemaphoreClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		// More than Close gives back at once: who waits is not granted the first of
 		// them meanwhile.
 		const permits = 100
@@ -391,7 +392,7 @@ func TestSemaphoreClose(t *testing.T) {
 
 // A lease is handed over with all its permits, and comes back with them.
 func TestSemaphoreHandOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, limit := range []int64{1, 5} {
 			store := memstore.New()
 			a, b := newClient(t, store, nil).Semaphore("x", limit), newClient(t, store, nil).Semaphore("x", limit)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -49,7 +50,7 @@ func TestReadersShareAClaim(t *testing.T) {
 
 // What one of the readers who share a claim does is its own affair.
 func TestSharedLeasesAreTheirOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		var events []pawl.Event
 		c := newClient(t, store, &pawl.Options{Observer: func(e pawl.Event) { events = append(events, e) }})
@@ -107,7 +108,7 @@ func TestSharedLeasesAreTheirOwn(t *testing.T) {
 // MinHold keeps writers out for as long as the reader asked for, whoever of
 // those who share its claim goes last; the last one's MaxHold ends the claim.
 func TestSharedHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		task := rlock(t, a.With(func(o *pawl.Options) { o.MinHold = time.Minute }).RWMutex("x"))
@@ -141,7 +142,7 @@ func TestSharedHolds(t *testing.T) {
 // The writer gave up: those who had waited behind it read beside those who
 // still do, and who comes then joins them.
 func TestReadersGoOnWhenTheWriterGivesUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &faultstore.Store{Store: memstore.New()}
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		first := rlock(t, a.RWMutex("x"))
@@ -202,7 +203,7 @@ func TestReadersGoOnWhenTheWriterGivesUp(t *testing.T) {
 
 // The claim that readers share is lost for all of them.
 func TestSharedClaimIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		leases := []*pawl.RWLease{rlock(t, a.RWMutex("x")), rlock(t, a.RWMutex("x")), rlock(t, a.RWMutex("x"))}
@@ -246,7 +247,7 @@ func TestSharedClaimIsLost(t *testing.T) {
 
 // Close ends the readers' leases, of claims that take nobody more too.
 func TestCloseWithReaders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := pawl.New(store, nil), newClient(t, store, nil)
 		m := a.RWMutex("x")
@@ -286,7 +287,7 @@ func TestCloseWithReaders(t *testing.T) {
 // A lease that another process may have, or that was made longer, is shared with
 // nobody more; nor are plain leases.
 func TestReadersNotJoined(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		m := a.RWMutex("x")
@@ -355,7 +356,7 @@ func TestReadersNotJoined(t *testing.T) {
 // A reader's claim is granted, but the reply is slow, and a writer of the same
 // process waits by the time it is here: nobody joins the reader.
 func TestWriterBeforeTheReadersReply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: mute{memstore.New()}}
 		c := newClient(t, f, nil)
 		slow := true
@@ -388,7 +389,7 @@ func TestWriterBeforeTheReadersReply(t *testing.T) {
 // An engine that grants a claim for which there is no room, beside one that holds,
 // has lost that one.
 func TestNoRoomBesideTheNextClaim(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		c := newClient(t, mute{store}, nil)
 		l := rlock(t, c.RWMutex("x"))

@@ -6,10 +6,10 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/internal/simtest"
 	"github.com/pawl-go/pawl/memstore"
@@ -21,7 +21,7 @@ func TestSimulation(t *testing.T) {
 	for seed := range simtest.Seeds() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
+			bubble.Test(t, func(t *testing.T) { simulate(t, seed) })
 		})
 	}
 }

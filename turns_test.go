@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -94,7 +95,7 @@ func TestRivalIsNotOverlooked(t *testing.T) {
 // Who is told of a grant the short way need not wait for Wait; news about a
 // claim that is no longer the one at hand changes nothing.
 func TestGrantedByNotice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		pushed := &pushing{Store: store, notice: make(chan func(driver.Notice), 1)}
 		a, b := newClient(t, store, nil), newClient(t, pushed, nil)
@@ -162,7 +163,7 @@ func (s *saysWaiting) Renew(ctx context.Context, rs []driver.Ref, report func(in
 }
 
 func TestHolderIsToldItWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := &saysWaiting{Store: memstore.New()}
 		a := newClient(t, s, nil)
 		l := lock(t, a.Mutex("x"))
@@ -177,7 +178,7 @@ func TestHolderIsToldItWaits(t *testing.T) {
 }
 
 func TestNewcomer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
 		c := newClient(t, f, &pawl.Options{Backoff: pawl.LimitBackoff(10, pawl.ConstantBackoff(time.Second))})
 		go c.Mutex("x").Lock(t.Context())

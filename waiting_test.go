@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
 
 // An old error of the engine is blamed for a wait that was just busy.
 func TestStaleEngineError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		c := newClient(t, f, nil)
 		var bad atomic.Bool
@@ -87,7 +88,7 @@ func TestSlowBackoffStallsRenewer(t *testing.T) {
 
 // TryLock says held while the engine is unreachable and nobody holds.
 func TestTryLockBusyVsUnreachable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
 		c := newClient(t, f, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -113,7 +114,7 @@ func TestTryLockBusyVsUnreachable(t *testing.T) {
 // A waiter's own Backoff is not asked while another is in front, and a
 // newcomer's LimitBackoff sees the failures of others.
 func TestBackoffOfOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New(), Err: faultstore.ErrNetwork}
 		c := newClient(t, f, nil)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -52,7 +53,7 @@ func TestYieldRequested(t *testing.T) {
 		"by this, without pushing":    {func() driver.Store { return mute{memstore.New()} }, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := tt.store()
 				a, b := newClient(t, store, nil), newClient(t, store, nil)
 				if tt.local {
@@ -88,7 +89,7 @@ func TestYieldRequested(t *testing.T) {
 // Who waits already when the lock is granted, or when YieldRequested is called for the
 // first time, is not overlooked.
 func TestYieldRequestedFromTheStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		held := lock(t, newClient(t, store, nil).Mutex("x"))
 		order := make(chan *pawl.Lease)
@@ -112,7 +113,7 @@ func TestYieldRequestedFromTheStart(t *testing.T) {
 
 // Each lease of one claim is told for itself.
 func TestYieldRequestedAfterAPass(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		enqueue := func(c *pawl.Client) chan *pawl.Lease {
@@ -156,7 +157,7 @@ func TestYieldRequestedAfterAPass(t *testing.T) {
 // Who gets the lock from another of its process, while a third one waits
 // elsewhere, need not wait for the next renewal to hear of that.
 func TestYieldRequestedByOthersAfterAPass(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil).Mutex("x"), newClient(t, store, nil).Mutex("x")
 		first := lock(t, a)
@@ -178,7 +179,7 @@ func TestYieldRequestedByOthersAfterAPass(t *testing.T) {
 }
 
 func TestRequestYield(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		if err := b.RequestYield(t.Context(), "x"); err != nil {
@@ -212,7 +213,7 @@ func TestRequestYield(t *testing.T) {
 }
 
 func TestRequestYieldErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		want(t, newClient(t, f, nil).RequestYield(t.Context(), "{"), pawl.ErrInvalid)
 		want(t, newClient(t, nil, nil).RequestYield(t.Context(), "x"), pawl.ErrInvalid)

@@ -3,7 +3,8 @@ package etcdstore
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
+
+	"github.com/pawl-go/pawl/internal/bubble"
 )
 
 type closer func() error
@@ -12,7 +13,7 @@ func (c closer) Close() error { return c() }
 
 // A client that does not close is left, and its connection is closed.
 func TestDisconnect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		wrong := errors.New("wrong")
 		never := closer(func() error { t.Error("the connection is closed before the client"); return nil })
 		if err := disconnect(func() error { return wrong }, never); err != wrong {

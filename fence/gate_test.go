@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/fence"
+	"github.com/pawl-go/pawl/internal/bubble"
 )
 
 func one(value int64) []fence.Token { return []fence.Token{{Name: "n", Value: value}} }
@@ -54,7 +55,7 @@ func TestGateCheck(t *testing.T) {
 // A greater token ends the context of an older section, waits for its end, and
 // refuses those that come later, also while it waits.
 func TestGateDo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var g fence.Gate
 		var events []string
 		go func() {
@@ -87,7 +88,7 @@ func TestGateDo(t *testing.T) {
 
 // Who waits for an older section gives way to a greater token, or to its context's end.
 func TestGateDoWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var g fence.Gate
 		var wg sync.WaitGroup
 		end := make(chan struct{})
@@ -122,7 +123,7 @@ func TestGateDoWaits(t *testing.T) {
 
 // Sections of one holder run side by side; one of several names notes all or none.
 func TestGateDoSeveral(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var g fence.Gate
 		two := []fence.Token{{Name: "b", Value: 3}, {Name: "a", Value: 3}}
 		err := g.Do(t.Context(), two, func(ctx context.Context) error {

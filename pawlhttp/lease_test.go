@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/filestore"
 	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/memstore"
 	"github.com/pawl-go/pawl/pawlhttp"
 )
@@ -279,7 +279,7 @@ func TestKinds(t *testing.T) {
 // How long a lease is valid counts from the request, and is never more than what the
 // store grants it, also after a long wait, in which the place is kept.
 func TestValid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		defer store.Close()
 		h := pawlhttp.New(store, nil)

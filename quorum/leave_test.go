@@ -4,11 +4,11 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/quorum"
 )
@@ -16,7 +16,7 @@ import (
 // A claim held until it left also where a node does not reply whose vote counts, and
 // others do that never granted it.
 func TestLeaveWithoutReply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		nodes := memories(5)
 		initialize(t, nodes, nil)
 		var nets []*faultstore.Node
@@ -84,7 +84,7 @@ func TestHandOver(t *testing.T) {
 // A claim that leaves while votes for it are under way is nowhere soon after; one that is entered
 // again has its new TTL.
 func TestLeaveAmidVotes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		nodes := memories(5)
 		initialize(t, nodes, nil)
 		var stores []driver.Store

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/memstore"
 	"github.com/pawl-go/pawl/quorum"
 )
@@ -67,7 +68,7 @@ func votes(t testing.TB, s *quorum.Store, want int) {
 
 // Nodes that are all new become a quorum by themselves, after MaxTTL and not before.
 func TestNewNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		nodes := memories(3)
 		s := openAt(t, nodes, opts)
 		begun := time.Now()
@@ -92,7 +93,7 @@ func TestNewNodes(t *testing.T) {
 // A node that has lost its memory stays out for MaxTTL, while the others go on, and then has
 // the greatest mark.
 func TestNodeWithoutMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		nodes := memories(3)
 		initialize(t, nodes, opts)
 		s := openAt(t, nodes, opts)
@@ -129,7 +130,7 @@ func TestNodeWithoutMemory(t *testing.T) {
 
 // If a majority has lost its memory, and others have not, an operator must say what holds.
 func TestMajorityWithoutMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		nodes := memories(3)
 		initialize(t, nodes, opts)
 		s := openAt(t, nodes, opts)
@@ -158,7 +159,7 @@ func TestMajorityWithoutMemory(t *testing.T) {
 
 // Who names the nodes in another order, or has another MaxTTL, is told so.
 func TestOtherConfiguration(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		nodes := memories(3)
 		initialize(t, nodes, opts)
 		holds(t, openAt(t, nodes, opts), claim("a"))

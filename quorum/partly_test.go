@@ -6,11 +6,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/quorum"
 )
@@ -26,7 +26,7 @@ func TestPartlyCutOff(t *testing.T) {
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { partlyCutOff(t, uint64(seed)) })
+			bubble.Test(t, func(t *testing.T) { partlyCutOff(t, uint64(seed)) })
 		})
 	}
 }

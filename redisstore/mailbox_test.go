@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/bubble"
 )
 
 // stubbornConn is a client whose subscriptions do not end with their context.
@@ -23,7 +24,7 @@ func (s *stubbornConn) Subscribe(context.Context, string, func(), func(string)) 
 
 // TestMailboxStops: Close does not hang with such a client.
 func TestMailboxStops(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		conn := &stubbornConn{subscribed: make(chan struct{}), gone: make(chan struct{})}
 		ctx, cancel := context.WithCancel(t.Context())
 		b := newMailbox(ctx, conn, false, "mailbox")

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 )
 
 func TestClassify(t *testing.T) {
@@ -212,7 +212,7 @@ func (deafConn) Subscribe(ctx context.Context, _ string, _ func(), _ func(string
 
 // While connecting hangs, those who come late do not wait for it once more.
 func TestAwaitSubscription(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		b := newMailbox(ctx, deafConn{}, false, "box")
 		for i, want := range []time.Duration{settleTime, 0, 0} {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/bubble"
 )
 
 func TestSlotOf(t *testing.T) {
@@ -63,7 +65,7 @@ func (c *shardConn) SubscribeShard(ctx context.Context, _ string, up func(), _ f
 // Where one channel cannot be told by all scripts, each slot in use has one; and not for ever.
 func TestShards(t *testing.T) {
 	for refuse, sharded := range map[string]bool{"": false, "script": true, "subscribe": true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			c := &shardConn{refuse: refuse}
 			b := newMailbox(ctx, c, true, "box")
@@ -88,7 +90,7 @@ func TestShards(t *testing.T) {
 
 // A subscription of which the primary knows nothing is made again, and no other.
 func TestUnheard(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c := &shardConn{refuse: "script"}
 		b := newMailbox(ctx, c, true, "box")

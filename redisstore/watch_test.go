@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 )
 
 // trackerConn is a server that tells of changes.
@@ -89,7 +90,7 @@ func (c *trackerConn) taken() []string {
 
 // watching runs a test with a watch in fake time.
 func watching(t *testing.T, run func(t *testing.T, c *trackerConn, w *watch, told func() []string)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c := &trackerConn{held: make(map[string]bool)}
 		var mu sync.Mutex

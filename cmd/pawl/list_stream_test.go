@@ -11,11 +11,11 @@ import (
 	"iter"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/memstore"
 )
 
@@ -75,7 +75,7 @@ func TestListPassesOverWhatItCannotRead(t *testing.T) {
 // none.
 func TestListOfAStoreThatFallsSilent(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			began := time.Now()
 			s := &listStore{silent: true, list: func(ctx context.Context, yield func(driver.Queue, error) bool) {
 				for i := range 2500 {
@@ -106,7 +106,7 @@ func TestListOfAStoreThatFallsSilent(t *testing.T) {
 // A store that has much to look through is waited for while it replies, and what
 // comes is printed meanwhile.
 func TestListOfASlowStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var printed bytes.Buffer
 		s := &listStore{Store: memstore.New()}
 		defer s.Close()

@@ -213,7 +213,7 @@ func TestEtcdLeaseEndsWhileWaiting(t *testing.T) {
 	if st, err := storetest.Renew(ctx, b, w); err != nil || st.State != driver.Gone {
 		t.Errorf("its lease has ended, and Renew returns %+v, %v", st, err)
 	}
-	if st, err := third.Wait(ctx, storetest.Ref(next)); err != nil || st.State != driver.Holding {
+	if st, err := storetest.Get(ctx, third, next); err != nil {
 		t.Errorf("the one behind: %v, %v", st.State, err)
 	}
 	storetest.Enter(t, b, storetest.Mutex("revoked/again", time.Minute), driver.Holding) // on a new lease

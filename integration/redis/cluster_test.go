@@ -95,6 +95,7 @@ func clusterClients(t *testing.T, c *servers.RedisCluster) {
 	}
 	defer brought.Close()
 	opened := openAt(t, strings.Replace(c.URL(), "redis+cluster://", "valkey+cluster://", 1))
+	heard(t, opened)
 	for i := range 20 {
 		m := storetest.Mutex(fmt.Sprint("client ", i), time.Minute)
 		w := storetest.Mutex(m.Name, time.Minute)

@@ -26,6 +26,7 @@ func TestRedisWakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
+	heard(t, b)
 	h, w := storetest.Mutex("wakes", time.Minute), storetest.Mutex("wakes", time.Minute)
 	first := storetest.Enter(t, a, h, driver.Holding)
 	storetest.Enter(t, b, w, driver.Waiting)
@@ -101,6 +102,7 @@ func TestRedisUnreachable(t *testing.T) {
 	}
 	defer deaf.Close()
 	s := openRedis(t, r)
+	heard(t, s)
 	h, d, w := storetest.Mutex("deaf", time.Minute), storetest.Mutex("deaf", time.Minute), storetest.Mutex("deaf", time.Minute)
 	storetest.Enter(t, s, h, driver.Holding)
 	storetest.Enter(t, deaf, d, driver.Waiting)
@@ -421,6 +423,7 @@ func TestRedisEvicted(t *testing.T) {
 			t.Fatalf("delete %s: %d, %v", key, n, err)
 		}
 	}
+	heard(t, s)
 	h, w1, w2 := storetest.Mutex("gone", time.Minute), storetest.Mutex("gone", time.Minute), storetest.Mutex("gone", time.Minute)
 	storetest.Enter(t, s, h, driver.Holding)
 	storetest.Enter(t, s, w1, driver.Waiting)

@@ -3,10 +3,10 @@ package engine
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -22,7 +22,7 @@ func stalled(t *testing.T, store driver.Store) *Engine {
 // TestLateReplyRevivesNothing: the reply to a renewal comes after the lease has ended
 // for who looked at its context.
 func TestLateReplyRevivesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		e := stalled(t, memstore.New())
 		g := acquire(t, e, mutex("x"), terms())
 		ctx := g.Context(t.Context())
@@ -43,7 +43,7 @@ func TestLateReplyRevivesNothing(t *testing.T) {
 // lease has passed. Whoever looks sees it.
 func TestBeliefGoesByTheClock(t *testing.T) {
 	for _, names := range [][]string{{"x"}, {"x", "y"}} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			g := acquireAll(t, stalled(t, memstore.New()), names...)
 			ctx, done := g.Context(t.Context()), g.Context(context.Background())
 			time.Sleep(time.Until(g.Deadline()) - time.Second) // the machine's sleep is measured by its own clocks

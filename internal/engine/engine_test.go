@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -81,7 +82,7 @@ func (e *Engine) slowly(l *line, event func(fx *effects, at instant)) (later fun
 // A claim does not leave before all who held it were told, also those that it had lost
 // before, and whose goroutine has not come to it.
 func TestToldBeforeItLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		e := stalled(t, f)
 		first := acquire(t, e, reader("x"), &Terms{MaxHold: time.Second})
@@ -115,7 +116,7 @@ func TestToldBeforeItLeaves(t *testing.T) {
 
 // Who has seen by Err that a lease is over sees Lost closed.
 func TestLostIsClosedOnceErrTells(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		e := newEngine(t, memstore.New())
 		for _, asked := range []bool{false, true} {
 			g := acquire(t, e, mutex("x"), terms())
@@ -136,7 +137,7 @@ func TestLostIsClosedOnceErrTells(t *testing.T) {
 // A part of several was lost a moment before the release: what everybody is told is
 // that, also if the goroutine that is to tell it comes late.
 func TestReleaseOfWhatWasJustLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		e := newEngine(t, memstore.New())
 		g := acquireAll(t, e, "a", "b")
 		ctx, lost := g.Context(t.Context()), g.Lost()
@@ -155,7 +156,7 @@ func TestReleaseOfWhatWasJustLost(t *testing.T) {
 
 // While several are given back, the reason why they were lost is not forgotten.
 func TestErrDuringRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &faultstore.Store{Store: memstore.New()}
 		e := newEngine(t, f)
 		g := acquireAll(t, e, "a", "b")
@@ -180,7 +181,7 @@ func TestErrDuringRelease(t *testing.T) {
 // The claim of a lease whose Enter may come again was broken: the error of the release
 // names the token.
 func TestReleaseOfWhatTheStoreForgot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faultstore.Store{Store: store}
 		e := newEngine(t, f)
@@ -232,7 +233,7 @@ func (s *slowContext) Done() <-chan struct{} {
 // To end the contexts of a lease takes long: who releases it waits for that, and the
 // next caller does not.
 func TestContextsDelayNotTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		e := newEngine(t, memstore.New())
 		g := acquire(t, e, mutex("x"), terms())
 		parent, cancel := context.WithCancel(t.Context())
@@ -263,7 +264,7 @@ func TestContextsDelayNotTheNext(t *testing.T) {
 // are one.
 func TestReleaseEndsContexts(t *testing.T) {
 	for _, names := range [][]string{{"a"}, {"a", "b"}} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			e := newEngine(t, memstore.New())
 			g := acquireAll(t, e, names...)
 			parent, cancel := context.WithCancel(t.Context())

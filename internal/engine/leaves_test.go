@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -46,7 +46,7 @@ func TestNoEnterForWhoHasLeft(t *testing.T) {
 
 // A try ends within its time also if it shares the request of a caller that waits.
 func TestTryBesideOneWhoWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		e := newEngine(t, &faultstore.Store{Store: memstore.New(), Down: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		patient := make(chan error, 1)
@@ -67,7 +67,7 @@ func TestTryBesideOneWhoWaits(t *testing.T) {
 
 // What a permanent error has left unsettled is settled once it is mended.
 func TestUnsettledUntilMended(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &faultstore.Store{Store: memstore.New()}
 		e := newEngine(t, store)
 		g := acquire(t, e, writer("x"), terms())

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/internal/record"
 )
@@ -42,7 +42,7 @@ func TestBegin(t *testing.T) {
 // Failures count in a row. A read between two failed writes does not end the row,
 // a write that succeeds does.
 func TestGivesUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.faults.Set(func() {
 			f.faults.Hook = func(op string) error {
@@ -87,7 +87,7 @@ func TestGivesUp(t *testing.T) {
 // A call that does not retry returns the first error, and so does every call if
 // the error is permanent.
 func TestNoRetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		for err, once := range map[error]bool{faultstore.ErrNetwork: true, driver.Permanent(errors.New("no permission")): false, driver.ErrUnsupported: false} {
 			f.faults.Set(func() { f.faults.Err = err })
@@ -157,7 +157,7 @@ func TestContextEnds(t *testing.T) {
 		"Await, silence": {do: await, down: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := newFixture(t)
 				f.faults.Set(func() { f.faults.Down, f.faults.Err = tt.down, tt.err })
 				outer, cancel := context.WithCancelCause(t.Context())
@@ -182,7 +182,7 @@ func TestContextEnds(t *testing.T) {
 }
 
 func TestClientClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		for _, err := range []error{nil, faultstore.ErrNetwork} {
 			f.faults.Set(func() { f.faults.Err = err })

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/internal/record"
 	"github.com/pawl-go/pawl/memstore"
@@ -157,7 +157,7 @@ func TestChange(t *testing.T) {
 
 // The record is changed by somebody else between the reading and the writing.
 func TestConflict(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		other := *f.Client
 		other.Store = f.store
@@ -176,7 +176,7 @@ func TestConflict(t *testing.T) {
 }
 
 func TestManyWriters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		var all sync.WaitGroup
 		for i := range 100 {
@@ -213,7 +213,7 @@ func TestLostMessages(t *testing.T) {
 		"reply, nothing is said":   {nil, silent},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := newFixture(t)
 				mustAdd(t, f.handle(0), "a")
 				f.faults.Swaps(1, tt.before, tt.after)
@@ -230,7 +230,7 @@ func TestLostMessages(t *testing.T) {
 // The reply to a write is lost, and the record was changed since: what is there
 // decides, and not the conflict.
 func TestLostReplyAndConflict(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		mustAdd(t, f.handle(0), "a")
 		other := *f.Client

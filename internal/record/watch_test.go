@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/internal/record"
 )
@@ -25,7 +26,7 @@ func (s eternal) CompareAndSwap(ctx context.Context, r driver.Record) (driver.Re
 }
 
 func TestExpiryUnsupported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.Client.Store = eternal{f.store}
 		if now := mustAdd(t, f.handle(time.Minute), "a"); now.TTL != 0 || now.NearlyExpired {
@@ -44,7 +45,7 @@ func TestExpiryUnsupported(t *testing.T) {
 
 // Of several handles the longest expiry counts, unless it is exact.
 func TestExpiry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		short, long, never, exact := f.handle(time.Minute), f.handle(time.Hour), f.handle(0), f.handle(time.Minute)
 		exact.Exact = true
@@ -68,7 +69,7 @@ func TestExpiry(t *testing.T) {
 }
 
 func TestNearlyExpired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		h := f.handle(time.Hour)
 		mustAdd(t, h, "a")
@@ -92,7 +93,7 @@ func TestNearlyExpired(t *testing.T) {
 func TestWatchKeeps(t *testing.T) {
 	for name, keeps := range map[string]bool{"Watch": true, "Await": false} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := newFixture(t)
 				h := f.handle(time.Hour)
 				now := mustAdd(t, h, "a")
@@ -124,7 +125,7 @@ func TestWatchKeeps(t *testing.T) {
 
 // Of several who watch a record that is nearly expired, one writes it again.
 func TestManyWatchers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		h := f.handle(time.Hour)
 		mustAdd(t, h, "a")
@@ -153,7 +154,7 @@ func (deaf) WaitChange(ctx context.Context, _ string, _ int64) (driver.Record, e
 
 // A change is seen at once; if the message is lost, at the end of the wait.
 func TestAwait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		h := f.handle(0)
 		first := mustAdd(t, h, "a")
@@ -190,7 +191,7 @@ func TestAwait(t *testing.T) {
 // A writer writes in the order in which it is told to, although the engine is
 // slow, and keeps what it wrote last.
 func TestWriter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		h := f.handle(time.Hour)
 		w := h.Writer(func(now record.Snapshot[list], mine *list) (*list, error) {

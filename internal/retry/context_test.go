@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/bubble"
 )
 
 // The context ends as one with a timer does, whether Done was called
@@ -28,7 +30,7 @@ func TestWithTimeout(t *testing.T) {
 	for name, c := range ends {
 		for _, asked := range []string{"before", "after", "not"} {
 			t.Run(name+"/"+asked, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					parent, cancelParent := context.WithCancelCause(t.Context())
 					defer cancelParent(nil)
 					begun := time.Now()
@@ -85,7 +87,7 @@ func TestWithTimeoutKeepsEarlierDeadline(t *testing.T) {
 }
 
 func TestOutlast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		reason := errors.New("reason")
 		parent, end := context.WithCancelCause(t.Context())
 		ctx, cancel := Outlast(parent, time.Second)
@@ -106,7 +108,7 @@ type valueKey struct{}
 
 func TestDetached(t *testing.T) {
 	for _, asked := range []string{"Err", "Done"} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			parent, end := context.WithCancelCause(context.WithValue(t.Context(), valueKey{}, "kept"))
 			end(errors.New("reason"))
 			ctx, cancel := Detached(parent, time.Second)

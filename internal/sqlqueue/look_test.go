@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
@@ -319,7 +320,7 @@ func (d *deadLook) Changed(ctx context.Context, db *sql.DB, seen []Seen) ([]Row,
 
 // Who is to be told by looking is told though a look never had a reply.
 func TestLookerOnDeadConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		tab, s := newTable(t)
 		_, other := newTable(t)
 		other.Dialect = tab
@@ -360,7 +361,7 @@ func (f *failing) Load(ctx context.Context, db *sql.DB, name string) (Row, error
 
 // Who was to look, as messages may be lost, and could not, looks when it waits again.
 func TestLooksAfterError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		tab, s := newTable(t)
 		_, other := newTable(t)
 		other.Dialect = tab

@@ -3,10 +3,10 @@ package sqlqueue
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 )
 
 func holding(g *registry, n int, pushed bool) {
@@ -37,7 +37,7 @@ func (g *registry) watch(push bool, span time.Duration, look func([]target)) (at
 // Holders look for what they are to be told, a bounded number at a time and only
 // if somebody listens; in the end all of them.
 func TestDueHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var g registry
 		const n = 3 * heldMost
 		holding(&g, n, false)
@@ -66,7 +66,7 @@ func TestDueHeld(t *testing.T) {
 // Who has just begun to hold looks sooner, and ever less often, unless it is told;
 // and many do it together.
 func TestDueYoung(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const span = 9 * heldLook / 10
 		nothing := func([]target) {}
 		var one registry
@@ -109,7 +109,7 @@ func TestDueYoung(t *testing.T) {
 // near: so few looks are made for one hand-over, however many stores wait.
 func TestDuePace(t *testing.T) {
 	for _, n := range []int{2, 8, 32} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			const hold, span = 4 * time.Millisecond, 4 * time.Second
 			stores := make([]*registry, n)
 			line, moved := make([]int, 0, n), time.Now() // who waits, since when the first may hold

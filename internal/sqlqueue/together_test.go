@@ -16,6 +16,7 @@ import (
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/queue"
 )
 
@@ -513,7 +514,7 @@ func TestEndOfJoint(t *testing.T) {
 		{"canceled", func(_ *store, cancel func()) { cancel() }, context.Canceled},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				tab, s := newTable(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -545,7 +546,7 @@ func TestEndOfJoint(t *testing.T) {
 // Who gives up while another call has taken its request along is told what became of
 // it: its Leave may come before that, and find nothing.
 func TestGivesUpTakenAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		tab, s := newTable(t)
 		enters(t, s, permit("n", "the-holder", 1), driver.Holding)
 		until, step := tab.stepwise()
@@ -582,7 +583,7 @@ func TestGivesUpTakenAlong(t *testing.T) {
 // A look that gets no reply keeps the others of its name only for a while, and is
 // made again.
 func TestLookOnDeadConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		tab, s := newTable(t)
 		enters(t, s, permit("n", "the-holder", 1), driver.Holding)
 		enters(t, s, permit("n", "claim-waits", 1), driver.Waiting)
@@ -830,7 +831,7 @@ func (o *outrunOnce) SaveAll(ctx context.Context, db *sql.DB, chs []Change) (sav
 // Who holds what somebody changes at that moment is renewed, though many rows are
 // locked that were to be renewed with it.
 func TestHolderOutrunBesideLocked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		tab, s := newTable(t)
 		var refs []driver.Ref
 		for i := range 2*alone + 3 {
@@ -848,7 +849,7 @@ func TestHolderOutrunBesideLocked(t *testing.T) {
 
 // A crowd is renewed though many rows are locked for whose names one each waits.
 func TestCrowdBesideLocked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		tab, s := newTable(t)
 		var refs []driver.Ref
 		waits := func(name string, n int) {

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/redisstore"
 )
 
@@ -64,7 +64,7 @@ var errClosed = errors.New("closed")
 
 // Of many that find a script missing at once, one sends it.
 func TestScriptIsSentOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var known atomic.Bool
 		var sent atomic.Int32
 		c := New(&fake{script: func(_ context.Context, command, body string) (string, error) {
@@ -97,7 +97,7 @@ func TestScriptIsSentOnce(t *testing.T) {
 // Calls end with their context, and with the Conn, whatever the client does.
 func TestCallsEnd(t *testing.T) {
 	for _, prompt := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
 			defer close(release)
 			f := &fake{

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 )
 
@@ -32,7 +32,7 @@ func (s operator) SetLimit(ctx context.Context, name string, kind driver.Kind, w
 // made-up time: messages are late, lost and repeated, and now and then a process is cut
 // off, for up to two TTLs.
 func judgeHurt(t *testing.T, seed uint64, how string) (v *Verdict) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := inMemory(t)(0)
 		quit := make(chan struct{})
 		var outages sync.WaitGroup

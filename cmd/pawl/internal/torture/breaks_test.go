@@ -5,11 +5,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/memstore"
 )
@@ -179,7 +179,7 @@ func TestBreaks(t *testing.T) {
 				t.Fatal("nothing says what is wrong")
 			}
 			for _, how := range []string{how, ""} {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					if wrong := wrongs[strings.TrimPrefix(t.Name(), "TestBreaks/")](setStage(t, how)); wrong != (how != "") {
 						t.Errorf("break %q: wrong is %v", how, wrong)
 					}
@@ -195,7 +195,7 @@ func TestBreaksPlain(t *testing.T) {
 		if how == "release" {
 			continue // nothing is freed
 		}
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s := setStage(t, how)
 			for i := range 10 {
 				c := []*pawl.Client{s.a, s.b}[i%2]

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/bubble"
 	"github.com/pawl-go/pawl/memstore"
 )
 
 // What is late has no reply, is carried out all the same, and not any more after the end.
 func TestDelayed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const ttl = time.Minute
 		s := newDelayStore(memstore.New(), ttl, rand.New(rand.NewPCG(1, 1)))
 		enter := func(name string) driver.Ref {

@@ -54,7 +54,7 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 			return r, q
 		}
 		entered, joined, left, passed, adopted, late := 0, 0, 0, 0, 0, 0
-		rapid.Check(t, func(rt *rapid.T) {
+		run := func(rt *rapid.T) {
 			name := driver.NewID()
 			var claims []driver.Claim
 			marks := make(map[string]string) // of their owners
@@ -180,9 +180,17 @@ func TestSQLStatementsAreTheRules(t *testing.T) {
 					rt.Fatalf("left:\n got %+v\nwant %+v", got, model)
 				}
 			}
-		})
-		if entered < 50 || joined < 50 || left < 20 || passed < 5 || adopted < 20 || late < 5 {
-			t.Errorf("only %d entered an empty queue and %d another, %d left one alone and %d to others, %d were adopted, and %d owners came late", entered, joined, left, passed, adopted, late)
+		}
+		// A run of rapid.Check may leave out what is rare: then it is followed by another.
+		covered := func() bool {
+			return entered >= 50 && joined >= 50 && left >= 20 && passed >= 5 && adopted >= 20 && late >= 5
+		}
+		for begun := time.Now(); !covered() && !t.Failed(); {
+			if time.Since(begun) > await.Limit {
+				t.Fatalf("within %v only %d entered an empty queue and %d another, %d left one alone and %d to others, %d were adopted, and %d owners came late",
+					await.Limit, entered, joined, left, passed, adopted, late)
+			}
+			rapid.Check(t, run)
 		}
 	})
 }

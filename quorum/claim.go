@@ -36,6 +36,7 @@ type seat struct {
 	until   time.Time     // while Holding: when it ends there unless renewed
 	void    int64         // what holds with this token, or less, is being withdrawn
 	unsure  bool          // it may be there, in a way that does not count
+	epoch   string        // of the memory in which the node has granted it last; "": it has not, as far as is known
 	said    driver.Status // by the last reply
 	err     error         // of the last request
 	asked   time.Time     // when the request was sent whose reply was the last one taken over

@@ -35,7 +35,8 @@
 //
 // A node knows whether it remembers all that it has ever promised. One that was
 // started again, or is new, does not: it stays out for MaxTTL, then learns the
-// highest token of a majority of the others, and then votes again, by itself. New
+// highest token of a majority of the others, and then votes again, by itself, also for the
+// claims that are held: a lease outlasts all its nodes if they are restarted one after the other. New
 // servers do that together, which takes MaxTTL once; [Init] does it at once. If a majority has
 // lost its memory and others have not, nobody holds a lock until an operator has
 // called Init.

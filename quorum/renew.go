@@ -85,6 +85,7 @@ func (s *store) Renew(ctx context.Context, rs []driver.Ref, report func(int, dri
 			}
 		}
 	}
+	defer s.regain(ns)
 	s.count(ctx, ns, in, func(i int, st driver.Status, err error) {
 		n := &ns[i]
 		switch {

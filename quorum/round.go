@@ -61,7 +61,7 @@ func (r *round) ask(i int, try bool, token int64) {
 }
 
 func (r *round) send(i int, try bool, token int64) {
-	st, err := r.s.vote(r.cl, i, driver.Vote{Floor: r.floor, Token: token}, r.ttl, try, r.clock)
+	st, err := r.s.vote(r.cl, i, ballot{Vote: driver.Vote{Floor: r.floor, Token: token}, ttl: r.ttl, clock: r.clock, try: try})
 	r.tell(vote{i, st, err})
 }
 
@@ -92,16 +92,25 @@ func (r *round) settle(ctx context.Context) {
 	}
 }
 
+// ballot is a vote that is asked for.
+type ballot struct {
+	driver.Vote               // but for the claim
+	ttl         time.Duration // 0: the claim's
+	clock       int64         // the time that Floor was made of
+	try         bool
+	regains     bool // see regain
+}
+
 // vote sends one vote, and takes its reply over, whether or not somebody still waits
 // for it.
-func (s *store) vote(cl *claim, i int, v driver.Vote, ttl time.Duration, try bool, clock int64) (driver.Status, error) {
-	n := s.nodes[i]
+func (s *store) vote(cl *claim, i int, b ballot) (driver.Status, error) {
+	n, v := s.nodes[i], b.Vote
 	cl.mu.Lock()
 	seat := &cl.seats[i]
 	v.Claim = cl.Claim
-	v.Try = try
-	if ttl > 0 {
-		v.TTL = ttl
+	v.Try = b.try
+	if b.ttl > 0 {
+		v.TTL = b.ttl
 	}
 	if seat.void != 0 { // it may still hold by the vote that is being withdrawn
 		v.Token = max(v.Token, v.Floor, seat.void+1)
@@ -116,9 +125,9 @@ func (s *store) vote(cl *claim, i int, v driver.Vote, ttl time.Duration, try boo
 	defer s.over(cl)
 
 	sent := time.Now()
-	st, asked, err := s.cast(cl, n, v)
+	st, epoch, err := s.cast(cl, n, v)
 	if err == nil && st.State == driver.Holding && st.Token > v.Floor && time.Since(sent) < n.patience() {
-		s.proposer.learn(st.Token, clock)
+		s.proposer.learn(st.Token, b.clock)
 	}
 
 	cl.mu.Lock()
@@ -128,43 +137,47 @@ func (s *store) vote(cl *claim, i int, v driver.Vote, ttl time.Duration, try boo
 		seat.err = err
 		if _, lost := errors.AsType[*driver.EpochError](err); lost {
 			seat.state = driver.Gone
-		} else if asked && !driver.IsPermanent(err) {
+		} else if epoch != "" && !driver.IsPermanent(err) {
 			seat.unsure = true
 		}
 	} else {
+		if st.State == driver.Holding {
+			seat.epoch = epoch
+		}
 		seat.voted(st, sent)
 	}
+	now := time.Now()
 	switch {
 	case cl.left && seat.sent && !seat.told:
 		seat.after = true
 	case cl.left && seat.sent:
 		s.leaveLater(cl, i, cl.ref()) // the Leave may have been there before the vote
-	case seat.there() && !cl.wants(i):
+	case seat.there() && !cl.wants(i), b.regains && seat.state == driver.Holding && (!seat.counts(now) || cl.votes(now) <= s.Most):
 		s.withdraw(cl, i, nil)
 	}
 	return st, err
 }
 
 // cast sends the vote, with the epoch of the node's memory. If that is another
-// than was thought, it is asked for. asked: the vote may have got there.
-func (s *store) cast(cl *claim, n *node, v driver.Vote) (st driver.Status, asked bool, err error) {
+// than was thought, it is asked for. epoch is "" if the vote has not got there.
+func (s *store) cast(cl *claim, n *node, v driver.Vote) (st driver.Status, epoch string, err error) {
 	for range 2 {
 		if v.Epoch, err = s.epoch(n); err != nil {
-			return st, asked, err
+			return st, epoch, err
 		}
 		st, err = request(s, n, func(ctx context.Context) (driver.Status, error) {
-			asked = true
+			epoch = v.Epoch
 			cl.mu.Lock()
 			cl.seats[n.index].sent = true
 			cl.mu.Unlock()
 			return n.Vote(ctx, v)
 		})
 		if _, lost := errors.AsType[*driver.EpochError](err); !lost {
-			return st, asked, err
+			return st, epoch, err
 		}
 		n.lost(v.Epoch)
 	}
-	return st, asked, err
+	return st, epoch, err
 }
 
 // verdict is what a round has come to.

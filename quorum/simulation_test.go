@@ -142,7 +142,11 @@ func (w *world) dump(name string) {
 
 func (w *world) work(who int, c *pawl.Client, r *rand.Rand) {
 	for !w.ended() {
-		w.hold(who, c, string(rune('a'+r.IntN(2))), time.Duration(1+r.IntN(30))*time.Second, time.Duration(r.IntN(2000))*time.Millisecond)
+		span := time.Duration(r.IntN(2000)) * time.Millisecond
+		if r.IntN(10) == 0 { // so long that nodes are lost and come back meanwhile
+			span *= 15
+		}
+		w.hold(who, c, string(rune('a'+r.IntN(2))), time.Duration(1+r.IntN(30))*time.Second, span)
 		time.Sleep(time.Duration(r.IntN(500)) * time.Millisecond)
 	}
 }

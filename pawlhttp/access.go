@@ -56,6 +56,13 @@ func (p pattern) has(name string) bool {
 	return strings.HasPrefix(name, p.prefix)
 }
 
+func (p pattern) String() string {
+	if p.exact {
+		return p.prefix
+	}
+	return p.prefix + "*"
+}
+
 // minToken is how many bytes a token has at the least: one that cannot be guessed.
 const minToken = 20
 

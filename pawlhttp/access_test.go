@@ -42,8 +42,9 @@ ci      token:%[1]s   read	public name
 reader  sha256:%x     read   *
 ops     token:%s      admin  *
 `, ciToken, sum(readToken), adminToken)),
-		Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Log: slog.New(slog.NewTextHandler(&log, nil)), AllowActions: true,
 	})
+	a.action = "confirmed"
 	who := func(token string) *api { b := *a; b.token = token; return &b }
 	lock := func(a *api, name string) reply {
 		return a.post("/v1/acquire", object{"name": name, "claim": "claim-0001", "ttl_ms": long})
@@ -81,7 +82,7 @@ ops     token:%s      admin  *
 			t.Errorf("a token was logged: %s", log.String())
 		}
 	}
-	for _, told := range []string{"forced release", "who=ops", "status=401", "status=403", "who=ci"} {
+	for _, told := range []string{"action=force-release", "who=ops", "status=401", "status=403", "who=ci"} {
 		if !strings.Contains(log.String(), told) {
 			t.Errorf("%q was not logged: %s", told, log.String())
 		}

@@ -22,6 +22,9 @@ type api struct {
 	t     testing.TB
 	url   string
 	token string
+
+	action string       // header Pawl-Action
+	server http.Handler // nil: it is at url
 }
 
 // serve starts a server of a store.
@@ -34,6 +37,14 @@ func serve(t testing.TB, store driver.Store, opts *pawlhttp.Options) *api {
 		s.Close()
 	})
 	return &api{t: t, url: s.URL}
+}
+
+// within has a server without connections, for bubbles.
+func within(t testing.TB, store driver.Store, opts *pawlhttp.Options) *api {
+	t.Helper()
+	h := pawlhttp.New(store, opts)
+	t.Cleanup(h.Close)
+	return &api{t: t, url: "http://localhost", server: h}
 }
 
 // reply is what a server has returned.
@@ -132,6 +143,14 @@ func (a *api) try(ctx context.Context, method, path string, body any) (*http.Res
 	}
 	if a.token != "" {
 		req.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	if a.action != "" {
+		req.Header.Set("Pawl-Action", a.action)
+	}
+	if a.server != nil {
+		w := httptest.NewRecorder()
+		a.server.ServeHTTP(w, req)
+		return w.Result(), nil
 	}
 	return http.DefaultClient.Do(req)
 }

@@ -44,9 +44,18 @@ type Options struct {
 	// default 1 second.
 	Poll time.Duration
 
-	// Log is told of requests that were refused or failed, and of forced releases.
-	// nil: nobody is.
+	// AllowActions lets those who have the right Admin release by force, ask holders to
+	// give way, and change limits. Without Access everybody has it then.
+	AllowActions bool
+
+	// Title is what the page calls the store.
+	Title string
+
+	// Log is told of requests that were refused or failed. nil: nobody is.
 	Log *slog.Logger
+
+	// Audit is told of every action, also those that were refused. nil: Log is.
+	Audit *slog.Logger
 }
 
 const (
@@ -105,8 +114,12 @@ func New(store driver.Store, opts *Options) *Server {
 		"/v1/inspect":       {"GET", false, (*call).inspect},
 		"/v1/list":          {"GET", false, (*call).list},
 		"/v1/events":        {"GET", false, (*call).events},
+		"/v1/names":         {"GET", false, (*call).names},
+		"/v1/history":       {"GET", false, (*call).history},
+		"/v1/whoami":        {"GET", false, (*call).whoAmI},
 		"/v1/force-release": {"POST", false, (*call).forceRelease},
 		"/v1/request-yield": {"POST", false, (*call).requestYield},
+		"/v1/set-limit":     {"POST", false, (*call).setLimit},
 		"/openapi.json":     {"GET", true, (*call).openAPI},
 		"/healthz":          {"GET", true, (*call).health},
 		"/readyz":           {"GET", true, (*call).ready},
@@ -129,6 +142,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Audit == nil {
+		o.Audit = o.Log
 	}
 }
 
@@ -180,6 +196,9 @@ func (c *call) dispatch() error {
 		var err error
 		if c.caller, err = c.opts.Access.identify(c.r); err != nil {
 			return err
+		}
+		if c.opts.Access == nil && c.opts.AllowActions {
+			c.caller.all = Admin
 		}
 	}
 	if to.method == "GET" {

@@ -113,7 +113,10 @@ func (c *call) terraformUnlock(name string) error {
 		if err := c.may(Admin, name); err != nil {
 			return err
 		}
-		return c.takeAway(name)
+		a := &action{what: "force-unlock", name: name}
+		err := c.takeAway(a)
+		c.audit(a, err)
+		return err
 	}
 	var info lockInfo
 	if err := json.Unmarshal(body, &info); err != nil {

@@ -22,6 +22,8 @@ type watch struct {
 	state map[string]*update // by name, as of last
 	last  *news
 	read  time.Time // when it was, or was tried
+	good  time.Time // when it was read to the end
+	past  history
 }
 
 // news is what one reading has found. Streams follow them one after the other; what
@@ -37,7 +39,8 @@ type news struct {
 type update struct {
 	name  string
 	queue *Queue
-	data  []byte // of the event
+	at    time.Time // when it was read
+	data  []byte    // of the event
 }
 
 // Event is what a stream tells of a name: how it stands, and what has changed.
@@ -49,8 +52,9 @@ type Event struct {
 // Change is something that has happened to a claim. What comes and goes between two
 // readings of the store is not told.
 type Change struct {
-	// What: "waiting" (it came), "granted", "ended" (it held: it was released, lost or
-	// taken away), "left" (it waited).
+	// What: "waiting" (it came), "granted", "left" (it waited), "ended" (it held), and
+	// of those that held "lost" (its time ran out) and "forced" (it was taken away
+	// through this server), as far as that is seen.
 	What  string `json:"what"`
 	Claim string `json:"claim"`
 	Token int64  `json:"token,omitempty"`
@@ -135,8 +139,8 @@ func (w *watch) look(ctx context.Context) (*news, error) {
 	if err != nil {
 		n.err = err.Error()
 	} else {
-		n.changed = differences(w.state, now)
-		w.state = now
+		n.changed = w.differences(now)
+		w.state, w.good = now, time.Now()
 	}
 	if w.last != nil {
 		w.last.next = n
@@ -169,32 +173,33 @@ func (w *watch) all(ctx context.Context) (map[string]*update, error) {
 			}
 			return nil, err
 		}
-		now[q.Name] = &update{name: q.Name, queue: QueueOf(&q)}
+		now[q.Name] = &update{name: q.Name, queue: QueueOf(&q), at: time.Now()}
 	}
 	return now, nil
 }
 
-// differences returns what has changed, and fills in the events of what stands now.
-func differences(old, now map[string]*update) (changed []*update) {
+// differences returns what has changed, keeps it in the history, and fills in the
+// events of what stands now.
+func (w *watch) differences(now map[string]*update) (changed []*update) {
+	w.past.begin()
 	for name, u := range now {
-		before := old[name]
+		before := w.state[name]
 		if before == u {
 			continue
 		}
-		var was *Queue
-		if before != nil {
-			was = before.queue
+		if before == nil {
+			before = &update{queue: &Queue{}}
 		}
-		changes := changesOf(was, u.queue)
+		changes := w.changesOf(before, u)
 		u.data = eventData(u.queue, nil)
-		if len(changes) > 0 || was == nil || was.Limit != u.queue.Limit || was.Declared != u.queue.Declared {
+		if was := before.queue; len(changes) > 0 || before.name == "" || was.Limit != u.queue.Limit || was.Declared != u.queue.Declared {
 			changed = append(changed, &update{name: name, data: eventData(u.queue, changes)})
 		}
 	}
-	for name, u := range old {
+	for name, u := range w.state {
 		if now[name] == nil {
-			free := &Queue{Name: name, Holders: []Claim{}, Waiters: []Claim{}}
-			changed = append(changed, &update{name: name, data: eventData(free, changesOf(u.queue, free))})
+			free := &update{name: name, at: time.Now(), queue: &Queue{Name: name, Holders: []Claim{}, Waiters: []Claim{}}}
+			changed = append(changed, &update{name: name, data: eventData(free.queue, w.changesOf(u, free))})
 		}
 	}
 	return changed
@@ -208,42 +213,43 @@ func eventData(q *Queue, changes []Change) []byte {
 	return b
 }
 
-// changesOf returns what has happened to the claims of a name.
-func changesOf(was, is *Queue) (changes []Change) {
-	type seen struct {
-		holds bool
-		token int64
-	}
-	before := make(map[string]seen)
-	if was != nil {
-		for _, c := range was.Holders {
-			before[c.ID] = seen{true, c.Token}
-		}
-		for _, c := range was.Waiters {
-			before[c.ID] = seen{}
+// changesOf returns what has happened to the claims of a name, and keeps it.
+func (w *watch) changesOf(was, is *update) (changes []Change) {
+	tell := func(c Change, of Claim, within time.Duration) {
+		changes = append(changes, c)
+		if !w.good.IsZero() { // else it has happened before anybody looked
+			w.past.add(is, c, of, within)
 		}
 	}
-	for _, c := range is.Holders {
-		if b, known := before[c.ID]; !known || !b.holds || b.token != c.Token {
-			changes = append(changes, Change{"granted", c.ID, c.Token})
+	before := make(map[string]Claim)
+	for _, c := range was.queue.Waiters {
+		c.HeldMS, c.Token = -1, 0
+		before[c.ID] = c
+	}
+	for _, c := range was.queue.Holders {
+		before[c.ID] = c
+	}
+	for _, c := range is.queue.Holders {
+		if b, known := before[c.ID]; !known || b.HeldMS < 0 || b.Token != c.Token {
+			tell(Change{"granted", c.ID, c.Token}, c, 0)
 		}
 		delete(before, c.ID)
 	}
-	for _, c := range is.Waiters {
+	for _, c := range is.queue.Waiters {
 		if _, known := before[c.ID]; !known {
-			changes = append(changes, Change{"waiting", c.ID, 0})
+			tell(Change{"waiting", c.ID, 0}, c, 0)
 		}
 		delete(before, c.ID)
 	}
-	if was == nil {
-		return changes
-	}
-	for _, c := range slices.Concat(was.Holders, was.Waiters) {
-		switch b, left := before[c.ID]; {
-		case left && b.holds:
-			changes = append(changes, Change{"ended", c.ID, c.Token})
-		case left:
-			changes = append(changes, Change{"left", c.ID, 0})
+	gap := is.at.Sub(was.at)
+	for _, c := range slices.Concat(was.queue.Holders, was.queue.Waiters) {
+		b, gone := before[c.ID]
+		switch {
+		case !gone:
+		case b.HeldMS < 0:
+			tell(Change{"left", c.ID, 0}, c.after(gap), gap)
+		default:
+			tell(Change{w.endOf(is.name, &c, gap), c.ID, c.Token}, c.after(gap), gap)
 		}
 	}
 	return changes

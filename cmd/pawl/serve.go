@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -26,6 +27,8 @@ type serveOptions struct {
 	cert, key, clientCA  string
 	connections, streams int
 	maxWait              time.Duration
+	actions              bool
+	audit                string
 }
 
 const defaultListen = "127.0.0.1:7295" // PAWL on a telephone
@@ -48,9 +51,8 @@ HTTP. docs/SERVE.md shows how; /openapi.json says all of it. It keeps nothing: a
 lease that was acquired through one 'pawl serve' is renewed and released through
 any other on the same store, and outlives this process.
 
-It listens on this machine alone, where each of its users may lock, and nobody may
-release by force. To say who may do what, name a file with --tokens, a line for
-each right:
+It listens on this machine alone, where each of its users may lock. To say who may
+do what, name a file with --tokens, a line for each right:
 
   # who    key                        right  names
   ci       token:0c2f…                lock   deploy/*
@@ -61,6 +63,11 @@ A token has 20 bytes at the least ('openssl rand -hex 16' makes one); sha256: is
 hash of one; cert: is a name in a client's certificate. The rights are read, lock and
 admin, each with those before it; names are one, or all that begin so.
 On addresses that others can reach it listens only with --tokens or --client-ca.
+
+With --allow-actions, those with the right admin may release by force, ask holders
+to give way and change limits; without --tokens all who can connect may. Each of
+these goes to the audit log, a line that says who did what to which claim, and
+whether it was done.
 
 Exit status:
   64  the call is wrong, or the address can't be listened on
@@ -84,6 +91,8 @@ otherwise it serves until a signal ends it.`,
 	f.StringVar(&o.clientCA, "client-ca", "", "file with the authorities that clients' certificates must be from")
 	f.IntVar(&o.connections, "max-connections", o.connections, "connections at a time")
 	f.IntVar(&o.streams, "max-streams", o.streams, "streams of events at a time")
+	f.BoolVar(&o.actions, "allow-actions", false, "let those with the right admin release by force, ask to give way, change limits")
+	f.StringVar(&o.audit, "audit-log", "", "file to append the audit log to (default: standard error)")
 	f.DurationVar(&o.maxWait, "max-wait", o.maxWait, "how long a request may wait for a lock; then it is repeated")
 	return cmd
 }
@@ -120,7 +129,7 @@ func loopback(host string) bool {
 
 // handlerOptions reads the file of tokens.
 func (o *serveOptions) handlerOptions(log *slog.Logger) (*pawlhttp.Options, error) {
-	h := &pawlhttp.Options{MaxWait: o.maxWait, MaxWaiting: o.connections, MaxStreams: o.streams, Log: log}
+	h := &pawlhttp.Options{MaxWait: o.maxWait, MaxWaiting: o.connections, MaxStreams: o.streams, Log: log, AllowActions: o.actions}
 	if !o.known() {
 		host, _, _ := net.SplitHostPort(o.listen)
 		h.Hosts = []string{"localhost", "127.0.0.1", "::1", host}
@@ -179,6 +188,9 @@ func (a *app) serve(ctx context.Context, o *serveOptions) error {
 	if err != nil {
 		return err
 	}
+	if options.Audit, err = a.auditLog(o.audit); err != nil {
+		return err
+	}
 	url, err := a.store()
 	if err != nil {
 		return err
@@ -187,6 +199,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) error {
 	if err != nil {
 		return err
 	}
+	options.Title = public
 	sig := child.Catch()
 	defer sig.Stop()
 	ctx, stop := sig.Context(ctx)
@@ -261,9 +274,35 @@ func (a *app) announce(address, store string) {
 	fmt.Fprintf(a.err, "pawl: serving %s on %s\n", printable(store), address)
 }
 
-func (a *app) logger() *slog.Logger {
+func (a *app) logger() *slog.Logger { return a.loggerTo(a.err) }
+
+func (a *app) loggerTo(w io.Writer) *slog.Logger {
 	if a.json {
-		return slog.New(slog.NewJSONHandler(a.err, nil))
+		return slog.New(slog.NewJSONHandler(w, nil))
 	}
-	return slog.New(slog.NewTextHandler(a.err, nil))
+	return slog.New(slog.NewTextHandler(w, nil))
+}
+
+// auditLog returns nil for no file: then it is part of the log.
+func (a *app) auditLog(file string) (*slog.Logger, error) {
+	if file == "" {
+		return nil, nil
+	}
+	if _, err := appendFile(file).Write(nil); err != nil {
+		return nil, usage("--audit-log: %w", err)
+	}
+	return a.loggerTo(appendFile(file)), nil
+}
+
+// appendFile appends what is written to the file of that name. It opens it each time, so
+// that the file may be moved away.
+type appendFile string
+
+func (name appendFile) Write(b []byte) (int, error) {
+	f, err := os.OpenFile(string(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	n, err := f.Write(b)
+	return n, errors.Join(err, f.Close())
 }

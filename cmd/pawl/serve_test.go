@@ -65,6 +65,48 @@ func TestServe(t *testing.T) {
 	b.Run("run", "--no-wait", "x", "true").Want(0)
 }
 
+// Actions are there with --allow-actions only, and each is in the audit log, also after
+// that was moved away.
+func TestServeActions(t *testing.T) {
+	b := newBundle(t)
+	act := func(url, name string) int {
+		t.Helper()
+		r, err := http.NewRequest("POST", url+"/v1/force-release", strings.NewReader(`{"name":"`+name+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Pawl-Action", "confirmed")
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res.StatusCode
+	}
+	p, url := b.serve()
+	if status := act(url, "one"); status != 403 {
+		t.Errorf("without --allow-actions: %d", status)
+	}
+	p.Await(`"outcome":"refused"`)
+	log := filepath.Join(b.Dir, "audit.log")
+	_, url = b.serve("--allow-actions", "--audit-log", log)
+	if status, text := post(t, url+"/v1/acquire", `{"name":"two","claim":"claim-0001","ttl_ms":600000,"label":"ci"}`); status != 200 {
+		t.Fatal(status, text)
+	}
+	for i, name := range []string{"two", "three"} {
+		if status := act(url, name); status != 200 {
+			t.Errorf("force release: %d", status)
+		}
+		text := b.Read("audit.log")
+		if strings.Count(text, "\n") != 1 || !strings.Contains(text, `"name":"`+name+`"`) || strings.Contains(text, "claim-0001") != (i == 0) {
+			t.Errorf("the audit log has %q", text)
+		}
+		if err := os.Rename(log, log+".1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestServeRefuses(t *testing.T) {
 	b := newBundle(t)
 	tokens := filepath.Join(b.Dir, "tokens")
@@ -91,6 +133,7 @@ func TestServeRefuses(t *testing.T) {
 		{[]string{"--client-ca", "x"}, "needs --tls-cert"},
 		{[]string{"--tls-cert", tokens, "--tls-key", tokens}, tokens},
 		{[]string{"--tokens", "/nowhere"}, "/nowhere"},
+		{[]string{"--audit-log", "/nowhere/log"}, "/nowhere/log"},
 		{[]string{"--tokens", tokens}, "line 1"},
 		{[]string{"--max-wait", "0s"}, "--max-wait"},
 		{[]string{"--max-connections", "0"}, "--max-connections"},

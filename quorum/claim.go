@@ -42,8 +42,10 @@ type seat struct {
 	asked   time.Time     // when the request was sent whose reply was the last one taken over
 	sent    bool          // a vote was sent there, ever
 	pending int           // votes under way
-	told    bool          // that the claim has left: the node has replied, or failed
-	after   bool          // a vote's reply came before that
+	idle    chan struct{} // closed when none is; nil while nobody waits for that
+	telling bool          // that the claim has left: a Leave was sent
+	told    bool          // the node has replied to it, or failed
+	after   bool          // a vote's reply came in between
 }
 
 func newClaim(c driver.Claim, nodes int) *claim {
@@ -160,6 +162,14 @@ func (cl *claim) move(primary int) {
 		cl.primary = primary
 		close(cl.moved)
 		cl.moved = make(chan struct{})
+	}
+}
+
+// votedOnce notes that one vote is not under way any more.
+func (st *seat) votedOnce() {
+	if st.pending--; st.pending == 0 && st.idle != nil {
+		close(st.idle)
+		st.idle = nil
 	}
 }
 

@@ -77,6 +77,9 @@ func silent[T any](got answers[T], nodes []bool) (n int) {
 // leaveAt tells one node, and again in the background if the claim may still be there: this
 // failed, or a vote may have come after it. Never before it is over: the node's word must be that of the first.
 func (s *store) leaveAt(cl *claim, n *node, r driver.Ref) (driver.State, error) {
+	if cl != nil {
+		s.settled(cl, n)
+	}
 	st, err := request(s, n, func(ctx context.Context) (driver.State, error) { return n.Leave(ctx, r) })
 	if cl != nil {
 		defer s.over(cl)
@@ -89,6 +92,30 @@ func (s *store) leaveAt(cl *claim, n *node, r driver.Ref) (driver.State, error) 
 		}
 	}
 	return st, err
+}
+
+// settled waits until no vote is under way to a node, but not for long: a Leave that overtakes one must
+// be repeated, and costs the node more.
+func (s *store) settled(cl *claim, n *node) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	seat := &cl.seats[n.index]
+	if seat.pending > 0 {
+		if seat.idle == nil {
+			seat.idle = make(chan struct{})
+		}
+		idle := seat.idle
+		cl.mu.Unlock()
+		t := time.NewTimer(n.patience())
+		select {
+		case <-idle:
+		case <-t.C:
+		case <-s.Context().Done():
+		}
+		t.Stop()
+		cl.mu.Lock()
+	}
+	seat.telling = true
 }
 
 // leaveLater tells a node in the background until it has replied, or the claim has run out

@@ -132,7 +132,7 @@ func (s *store) vote(cl *claim, i int, b ballot) (driver.Status, error) {
 
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	seat.pending--
+	seat.votedOnce()
 	if err != nil {
 		seat.err = err
 		if _, lost := errors.AsType[*driver.EpochError](err); lost {
@@ -148,6 +148,7 @@ func (s *store) vote(cl *claim, i int, b ballot) (driver.Status, error) {
 	}
 	now := time.Now()
 	switch {
+	case cl.left && !seat.telling: // it is told once this is over
 	case cl.left && seat.sent && !seat.told:
 		seat.after = true
 	case cl.left && seat.sent:

@@ -102,9 +102,8 @@ type held struct {
 // and shares a node with the former, whose draw came after: so the token is greater. Each
 // later one draws from a node of the latter: so its token is greater than this one.
 func (cl *claim) tally(now time.Time, most int) (h held, enough, settled bool) {
-	var tokens []int64
-	var untils []time.Time
-	atLeast := 0
+	// Of 7 nodes at the most: on the stack.
+	tokens, untils, atLeast := make([]int64, 0, 7), make([]time.Time, 0, 7), 0
 	for i := range cl.seats {
 		if st := &cl.seats[i]; st.counts(now) {
 			tokens = append(tokens, st.token)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/driver"
-	"github.com/pawl-go/pawl/internal/retry"
 	"github.com/pawl-go/pawl/quorum/internal/majority"
 )
 
@@ -15,6 +14,7 @@ const (
 	// requestLimit bounds a request to one node. Callers do not wait that long: they go
 	// on with the others.
 	requestLimit = 2 * time.Second
+	limitStep    = requestLimit / 4
 	// longestPatience bounds how long a reply is waited for that may be done without,
 	// unless Options.Patience is longer.
 	longestPatience = 250 * time.Millisecond
@@ -112,17 +112,35 @@ func (n *node) patience() time.Duration {
 
 func (n *node) longest() time.Duration { return max(n.least, longestPatience) }
 
-// request sends one request to the node, under a limit of its own.
+// request sends one request to the node, which limits bounds.
 func request[T any](s *store, n *node, f func(ctx context.Context) (T, error)) (v T, err error) {
 	if !n.begin() {
 		return v, errSkipped
 	}
-	ctx, cancel := retry.WithTimeout(s.Context(), requestLimit)
-	defer cancel()
 	begun := time.Now()
-	v, err = f(ctx)
+	v, err = f(s.limits.context(s.Context(), begun))
 	n.end(begun, err)
 	return v, err
+}
+
+// limits makes the contexts of requests. Those that begin within limitStep share one: a
+// context with a timer for each would cost as much as the rest of a request.
+type limits struct {
+	mu    sync.Mutex
+	ctx   context.Context
+	until time.Time // requests that begin before that share it
+}
+
+// context returns one that ends with parent, and between requestLimit and limitStep more from now.
+func (l *limits) context(parent context.Context, now time.Time) context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !now.Before(l.until) {
+		ctx, cancel := context.WithTimeout(parent, requestLimit+limitStep)
+		context.AfterFunc(ctx, cancel)
+		l.ctx, l.until = ctx, now.Add(limitStep)
+	}
+	return l.ctx
 }
 
 type (

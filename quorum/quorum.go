@@ -46,6 +46,7 @@ type store struct {
 	nodes    []*node
 	maxTTL   time.Duration
 	proposer *proposer
+	limits   limits
 
 	mu     sync.Mutex
 	claims map[string]*claim // by id

@@ -40,7 +40,7 @@ func (s *store) enter(ctx context.Context, c *driver.Claim, sc *Script, more ...
 	}
 	var words []string
 	if sc == voteScript {
-		words = append(make([]string, 0, 12), key, s.memory(), s.mark(""))
+		words = append(make([]string, 0, 12), key, s.memory, s.mark(""))
 	} else {
 		words = s.keysOf(key, c.Name, c.ID)
 	}

@@ -53,15 +53,13 @@ func (s *store) Remember(ctx context.Context, a driver.Admission) (driver.Memory
 	return s.remember(ctx, a.Quarantine, a.Epoch, strconv.FormatInt(a.Mark, 10), atOnce)
 }
 
-func (s *store) memory() string { return s.prefix + ":memory" }
-
 // remember reads the memory of the node, and changes it as args say; see
 // lua/memory.lua.
 func (s *store) remember(ctx context.Context, args ...string) (m driver.Memory, err error) {
 	if s.cluster {
 		return m, errNode
 	}
-	reply, err := s.run(ctx, memoryScript, []string{s.memory(), s.mark("")}, args)
+	reply, err := s.run(ctx, memoryScript, []string{s.memory, s.mark("")}, args)
 	if err != nil {
 		return m, err
 	}

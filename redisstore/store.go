@@ -71,6 +71,7 @@ type store struct {
 	cluster  bool // keys of one script are of one slot, and declared
 	prefix   string
 	oneMark  string // the key of the mark, if not a cluster
+	memory   string // the key of what a node of a quorum remembers
 	replicas int
 	confirm  Confirmer // if replicas is not 0
 	box      *mailbox
@@ -94,7 +95,7 @@ func New(conn Conn, o *Options) (*Store, error) {
 		}
 		s.prefix = o.Prefix
 	}
-	s.oneMark = s.prefix + ":mark"
+	s.oneMark, s.memory = s.prefix+":mark", s.prefix+":memory"
 	s.groups.store = s
 	if o != nil && o.Replicas != 0 {
 		var can bool

@@ -313,6 +313,11 @@ func open(url string) (driver.Store, error) {
 
 // withStore runs f on a client of the store.
 func (a *app) withStore(f func(*pawl.Client) error) error {
+	return a.withDriver(func(_ driver.Store, c *pawl.Client) error { return f(c) })
+}
+
+// withDriver is withStore for those who need the store, too.
+func (a *app) withDriver(f func(driver.Store, *pawl.Client) error) error {
 	url, err := a.store()
 	if err != nil {
 		return err
@@ -322,7 +327,7 @@ func (a *app) withStore(f func(*pawl.Client) error) error {
 		return err
 	}
 	defer s.Close() // nothing was written that Close could lose
-	return f(pawl.New(s, nil))
+	return f(s, pawl.New(s, nil))
 }
 
 // with is withStore for commands that ask one question.

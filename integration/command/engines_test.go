@@ -32,7 +32,7 @@ func TestEngines(t *testing.T) {
 				for name, test := range map[string]func(*bundle, servers.Engine){
 					"counter": testCounter, "stopped waiter": testStoppedWaiter, "killed holder": testKilledHolder, "names": testNames, "synchronizers": testSynchronizers,
 					"serve":   testServe,
-					"handles": testHandles,
+					"handles": testHandles, "release": testReleaseClaim,
 				} {
 					t.Run(name, func(t *testing.T) {
 						t.Parallel()

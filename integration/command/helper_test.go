@@ -47,6 +47,7 @@ func (b *bundle) waiter(name string, args ...string) *proctest.Process {
 // queue is what show tells of a name.
 type queue struct {
 	Holders, Waiters []struct {
+		ID    string
 		PID   int
 		Token int64
 	}

@@ -32,6 +32,7 @@ func TestQuorumCommand(t *testing.T) {
 
 	b.Run("run", "a", "--", "true").Want(0)
 	noHandles(t, b)
+	testReleaseClaim(b, servers.Engine{Name: "quorum"})
 	rs[1].Kill()
 	b.Run("run", "a", "--", "true").Want(0)
 	r = b.doctor(1)

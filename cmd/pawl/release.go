@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/handle"
@@ -17,12 +19,28 @@ import (
 type releaseOptions struct {
 	force bool
 	claim string
+	where []string
+	yes   bool
+}
+
+// check checks which of them are given together, and with what.
+func (o *releaseOptions) check(flags *pflag.FlagSet, args []string) error {
+	where := flags.Changed("where")
+	switch {
+	case where && (o.force || flags.Changed("claim")):
+		return usage("--where, --claim and --force exclude each other")
+	case o.yes && !where:
+		return usage("--yes belongs to --where")
+	case where && len(args) == 0:
+		return nil
+	}
+	return nameArg(nil, args)
 }
 
 func (a *app) releaseCommand() *cobra.Command {
 	var o releaseOptions
 	cmd := &cobra.Command{
-		Use:   "release NAME --force | --claim ID",
+		Use:   "release NAME --force | NAME --claim ID | [NAME] --where CONDITION",
 		Short: "Take a name away from its holders",
 		Long: `Release takes NAME away from whoever holds it; the next in the queue gets it at
 once. The holder is told and 'pawl run' ends its command, but for a moment both
@@ -33,19 +51,41 @@ one of several holders, or one that waits. Who waited and still wants NAME enter
 it anew, behind all others. A claim that lingers (--min-hold) has no holder any
 more; only --force ends it.
 
+With --where it takes away all claims, of NAME or of all names, that meet the
+conditions; of several all must be met:
+  held-longer-than=1h     it holds for longer, as 'pawl list' says
+  waiting-longer-than=1h  it waits for longer; without this only holders are meant
+  host=HOST               its process runs there
+  label=LABEL             it has exactly that label
+  prefix=PREFIX           its name begins with that
+Times are by the store's clock, and so not changed by this machine's. It shows what
+it would release and, on a terminal, asks; elsewhere --yes is needed. It releases the
+very claims that it has shown: one that has ended meanwhile, or that holds by now
+what it had waited for, is told and left. So are claims that linger.
+
 Where an engine can't tell the holder, as on a quorum, it learns of this with its
 next renewal, within a third of its TTL.
 
 Exit status:
-  0   done; with --force also if nobody held NAME
-  64  the call is wrong; or --force is missing, and somebody holds NAME
-  69  the store can't be reached, or whether it is done is not known
+  0   done; with --force also if nobody held NAME; with --where also if
+      nothing meets the conditions, or the question got no yes
+  64  the call is wrong; or --force or --yes is missing, and there is something
+      to release
+  69  the store can't be reached, or whether all is done is not known
   79  no claim with that ID holds NAME or waits for it; or it lingers`,
 		Example: `  pawl show deploy/prod
   pawl release deploy/prod --force
-  pawl release deploy/prod --claim 2KPXW5Y5ZBMQ7VXRR2D2VJ3YHA`,
-		Args: nameArg,
+  pawl release deploy/prod --claim 2KPXW5Y5ZBMQ7VXRR2D2VJ3YHA
+  pawl release --where held-longer-than=1h --where prefix=ci/
+  pawl release --where host=build-7 --yes`,
+		Args: cobra.ArbitraryArgs, // see check
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(cmd.Flags(), args); err != nil {
+				return err
+			}
+			if len(o.where) > 0 {
+				return a.releaseWhere(cmd.Context(), strings.Join(args, ""), o.where, o.yes)
+			}
 			if cmd.Flags().Changed("claim") {
 				return a.releaseClaim(cmd.Context(), args[0], o.claim)
 			}
@@ -58,7 +98,12 @@ Exit status:
 	f := cmd.Flags()
 	f.BoolVar(&o.force, "force", false, "really do it, to all holders")
 	f.StringVar(&o.claim, "claim", "", "only the claim with this `ID`, which holds or waits")
-	_ = cmd.RegisterFlagCompletionFunc("claim", a.completeClaims) // the flag is there
+	f.StringArrayVar(&o.where, "where", nil, "all claims that meet this `CONDITION`; several must all be met")
+	f.BoolVarP(&o.yes, "yes", "y", false, "with --where: don't ask")
+	_ = cmd.RegisterFlagCompletionFunc("where", cobra.FixedCompletions([]string{
+		"held-longer-than=\tduration", "waiting-longer-than=\tduration", "host=\tof the process", "label=\tof the claim", "prefix=\tof the name",
+	}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp)) // the flag is there, as below
+	_ = cmd.RegisterFlagCompletionFunc("claim", a.completeClaims)
 	return cmd
 }
 

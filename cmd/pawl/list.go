@@ -18,7 +18,9 @@ import (
 )
 
 func (a *app) listCommand() *cobra.Command {
-	return &cobra.Command{
+	var watch bool
+	var interval time.Duration
+	cmd := &cobra.Command{
 		Use:   "list [PREFIX]",
 		Short: "List the names that are held or waited for",
 		Long: `List prints the names that are held or waited for, of those that begin with
@@ -28,12 +30,22 @@ they are read, and only each thousand is in order.
 A name that the store has but cannot read is told on standard error and passed
 over.
 
+With --watch it goes on: a line for each name that is there (added), and then for
+each that comes (added), has other holders or waiters (changed), or is free again
+(removed), with the time at which that was seen by this machine's clock. With --json
+each is an object on a line of its own, as without --watch and with "time" and
+"event". It looks every --interval, less often if reading all names takes more than
+a tenth of that; what comes and goes in between is not seen. If the store does not
+reply any longer it says so once, and tries again. It ends by Ctrl-C.
+
 Exit status:
   0   all names are listed
   65  some names can't be read; the others are listed
-  69  the store can't be reached, or did not reply to the end`,
+  69  the store can't be reached, or did not reply to the end; with --watch when
+      it begins, or if trying again is useless`,
 		Example: `  pawl list
   pawl list deploy/
+  pawl list --watch ci/
   pawl list --json | jq -r '.[] | select(.waiters != []) | .name'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -46,10 +58,24 @@ Exit status:
 			if len(args) > 0 {
 				prefix = args[0]
 			}
-			return a.withStore(func(c *pawl.Client) error { return a.list(cmd.Context(), c, prefix) })
+			if err := checkInterval(interval); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("interval") && !watch {
+				return usage("--interval belongs to --watch")
+			}
+			return a.withStore(func(c *pawl.Client) error {
+				if watch {
+					return a.watchList(cmd.Context(), c, prefix, interval)
+				}
+				return a.list(cmd.Context(), c, prefix)
+			})
 		},
 		ValidArgsFunction: a.completeNames,
 	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, with a line for each change")
+	cmd.Flags().DurationVar(&interval, "interval", defaultInterval, "with --watch: how often to look")
+	return cmd
 }
 
 // A list is printed in parts: when there are so many names, or so long after the

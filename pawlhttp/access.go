@@ -227,6 +227,25 @@ func (c *caller) right(name string) Right {
 	return most
 }
 
+// rightToAll returns the most that a caller may do with all names.
+func (c *caller) rightToAll() Right {
+	most := c.all
+	for _, g := range c.grants {
+		if g.right > most && g.names == (pattern{}) {
+			most = g.right
+		}
+	}
+	return most
+}
+
+// mayAll returns why the caller may not do something with all names, or nil.
+func (c *call) mayAll(what Right) error {
+	if have := c.caller.rightToAll(); have < what {
+		return &problem{status: http.StatusForbidden, code: "forbidden", text: fmt.Sprintf("the right %q for all names, *, is needed; %s has %q", what, c.caller.who, have)}
+	}
+	return nil
+}
+
 // may returns why the caller may not do something with a name, or nil.
 func (c *call) may(what Right, name string) error {
 	have := c.caller.right(name)

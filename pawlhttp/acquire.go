@@ -75,6 +75,7 @@ func (c *call) acquire() error {
 		return held(fmt.Sprintf("%q is held", cl.Name), st.Blocker)
 	case driver.Waiting:
 		if wait > 0 {
+			c.counts.told(ref, st, c.arrived)
 			st, sent, err = c.await(ref, st, sent, c.arrived.Add(wait))
 		}
 	case driver.Holding:
@@ -83,7 +84,8 @@ func (c *call) acquire() error {
 	if err != nil {
 		return err
 	}
-	return c.tell(cl.Name, cl.ID, cl.Kind, cl.Units, st, sent)
+	c.counts.told(ref, st, c.arrived)
+	return c.tell(ref, cl.Kind, cl.Units, st, sent)
 }
 
 // await waits until the claim holds or end has come, and renews it meanwhile.

@@ -153,7 +153,9 @@ func (c *call) forceRelease() error {
 
 // takeAway releases a name by force. The right to it was checked.
 func (c *call) takeAway(a *action) error {
+	taken := c.counts.taking(a.name)
 	removed, err := c.client.ForceRelease(c.r.Context(), a.name)
+	taken(removed)
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,8 @@ type leaseReply struct {
 
 // tell replies with what a claim is now. sent is when the last request went out that
 // renewed it.
-func (c *call) tell(name, id string, of driver.Kind, units int64, st driver.Status, sent time.Time) error {
+func (c *call) tell(r driver.Ref, of driver.Kind, units int64, st driver.Status, sent time.Time) error {
+	name, id := r.Name, r.ID
 	before := sent.Sub(c.arrived) // by this machine's clock, which may run faster than the client's
 	valid := st.Deadline.Sub(c.arrived) - before/100
 	out := leaseReply{State: st.State.String(), Name: name, Claim: id, ValidMS: valid.Milliseconds()}
@@ -201,7 +202,8 @@ func (c *call) renew() error {
 	if err != nil {
 		return err
 	}
-	return c.tell(ref.Name, ref.ID, 0, 0, st, sent)
+	c.counts.told(ref, st, time.Time{})
+	return c.tell(ref, 0, 0, st, sent)
 }
 
 type releaseReply struct {
@@ -230,8 +232,9 @@ func (c *call) release() error {
 func (c *call) leave(r driver.Ref) error {
 	ctx, cancel := c.within()
 	defer cancel()
+	left := c.counts.leaving(r)
 	was, err := c.store.Leave(ctx, r)
-	if err != nil {
+	if left(was, err); err != nil {
 		return err
 	}
 	return c.reply(http.StatusOK, releaseReply{was.String()})
@@ -281,11 +284,12 @@ func (c *call) adopt() error {
 	if st.State == driver.Refused {
 		return held(fmt.Sprintf("%q: claim %s was adopted already, or changed since it was handed over", a.Name, a.ID), st.Blocker)
 	}
-	sent := time.Now()
+	ref, sent := driver.Ref{Name: a.Name, ID: a.ID, Mark: a.Mark, TTL: ttl}, time.Now()
 	if st.State == driver.Holding {
-		if st, sent, err = c.keep(ctx, driver.Ref{Name: a.Name, ID: a.ID, Mark: a.Mark, TTL: ttl}); err != nil {
+		if st, sent, err = c.keep(ctx, ref); err != nil {
 			return err
 		}
 	}
-	return c.tell(a.Name, a.ID, is, a.Units, st, sent)
+	c.counts.told(ref, st, c.arrived)
+	return c.tell(ref, is, a.Units, st, sent)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/pawlmetrics"
 )
 
 // Options of a Server. The zero value of a field means its default.
@@ -51,6 +52,14 @@ type Options struct {
 	// Title is what the page calls the store.
 	Title string
 
+	// Metrics are served as /metrics, beside those of the server itself, whose names are
+	// counted apart by the prefixes of these. nil: there are no prefixes.
+	Metrics *pawlmetrics.Metrics
+
+	// CountEvery is how often, at the most, all names of the store are read for
+	// /metrics; default 15 seconds. Nobody reads them while nobody asks.
+	CountEvery time.Duration
+
 	// Log is told of requests that were refused or failed. nil: nobody is.
 	Log *slog.Logger
 
@@ -63,6 +72,7 @@ const (
 	defaultMaxWaiting = 10_000
 	defaultMaxStreams = 1_000
 	defaultPoll       = time.Second
+	defaultCountEvery = 15 * time.Second
 
 	maxBody = 64 << 10
 
@@ -80,6 +90,8 @@ type Server struct {
 	cross  http.CrossOriginProtection
 	routes map[string]route
 	watch  *watch
+	counts *counts
+	probe  probe
 
 	tied    atomic.Bool // the store has no HandOver
 	waiting atomic.Int64
@@ -99,12 +111,16 @@ type route struct {
 // New returns a Server of store; nil options are the defaults. It does no I/O.
 // The caller closes the store, after the Server.
 func New(store driver.Store, opts *Options) *Server {
-	s := &Server{store: store, client: pawl.New(store, nil)}
-	s.open, s.close = context.WithCancel(context.Background())
+	s := new(Server)
 	if opts != nil {
 		s.opts = *opts
 	}
 	s.opts.setDefaults()
+	s.store = s.opts.Metrics.Store(store)
+	s.client = pawl.New(s.store, nil)
+	s.open, s.close = context.WithCancel(context.Background())
+	s.counts = newCounts(s)
+	s.probe.turn = make(chan struct{}, 1)
 	s.watch = &watch{client: s.client, every: s.opts.Poll, turn: make(chan struct{}, 1)}
 	s.routes = map[string]route{
 		"/v1/acquire":       {"POST", false, (*call).acquire},
@@ -121,6 +137,7 @@ func New(store driver.Store, opts *Options) *Server {
 		"/v1/request-yield": {"POST", false, (*call).requestYield},
 		"/v1/set-limit":     {"POST", false, (*call).setLimit},
 		"/openapi.json":     {"GET", true, (*call).openAPI},
+		"/metrics":          {"GET", false, (*call).metrics},
 		"/healthz":          {"GET", true, (*call).health},
 		"/readyz":           {"GET", true, (*call).ready},
 	}
@@ -140,6 +157,12 @@ func (o *Options) setDefaults() {
 	if o.Poll <= 0 {
 		o.Poll = defaultPoll
 	}
+	if o.CountEvery <= 0 {
+		o.CountEvery = defaultCountEvery
+	}
+	if o.Metrics == nil {
+		o.Metrics, _ = pawlmetrics.New(nil) // only prefixes can be wrong
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -150,12 +173,13 @@ func (o *Options) setDefaults() {
 
 // Close ends what waits: an acquire replies that its claim waits still, and streams of
 // events end. It takes nothing from anybody. New requests of these kinds are refused.
-func (s *Server) Close() { s.close() }
+// When it returns, the store is read for no metrics any more.
+func (s *Server) Close() { s.counts.census.end(s.close) }
 
 // call is one request.
 type call struct {
 	*Server
-	w       http.ResponseWriter
+	w       *recorder
 	r       *http.Request
 	out     *http.ResponseController
 	caller  caller
@@ -165,8 +189,10 @@ type call struct {
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{Server: s, w: w, r: r, out: http.NewResponseController(w), arrived: time.Now()}
-	if err := c.dispatch(); err != nil {
+	c := &call{Server: s, w: &recorder{ResponseWriter: w}, r: r, out: http.NewResponseController(w), arrived: time.Now()}
+	err := c.dispatch()
+	c.served(err)
+	if err != nil {
 		c.fail(err)
 	}
 }
@@ -226,7 +252,7 @@ func (c *call) calledByName() bool {
 // body reads the body of the request.
 func (c *call) body() ([]byte, error) {
 	_ = c.out.SetReadDeadline(time.Now().Add(bodyTimeout))
-	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, maxBody))
 	if large := new(http.MaxBytesError); errors.As(err, &large) {
 		return nil, &problem{status: http.StatusRequestEntityTooLarge, code: "too_large", text: fmt.Sprintf("the body is too large: allowed are %d bytes", maxBody)}
 	}
@@ -279,20 +305,3 @@ type statusReply struct {
 
 // health reports that the process lives.
 func (c *call) health() error { return c.reply(http.StatusOK, statusReply{"ok"}) }
-
-// ready reports whether the store replies. Who asks need not say who he is, so he is
-// not told more.
-func (c *call) ready() error {
-	ctx, cancel := context.WithTimeout(c.r.Context(), readyTimeout)
-	defer cancel()
-	if c.open.Err() != nil {
-		return errClosing
-	}
-	if _, err := c.client.Inspect(ctx, "pawl/ready/probe"); err != nil {
-		c.opts.Log.Warn("not ready", "error", err)
-		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", text: "the store does not reply"}
-	}
-	return c.reply(http.StatusOK, statusReply{"ready"})
-}
-
-const readyTimeout = 5 * time.Second

@@ -83,11 +83,13 @@ func (c *call) terraformLock(name string) error {
 	}
 	switch st.State {
 	case driver.Holding:
-		st, sent, err := c.keep(ctx, driver.Ref{Name: cl.Name, ID: cl.ID, TTL: cl.TTL})
+		ref := driver.Ref{Name: cl.Name, ID: cl.ID, TTL: cl.TTL}
+		st, sent, err := c.keep(ctx, ref)
 		if err != nil {
 			return err
 		}
-		return c.tell(cl.Name, cl.ID, cl.Kind, cl.Units, st, sent)
+		c.counts.told(ref, st, c.arrived)
+		return c.tell(ref, cl.Kind, cl.Units, st, sent)
 	case driver.Refused:
 		return c.reply(http.StatusLocked, c.lockInfo(name, st.Blocker))
 	}

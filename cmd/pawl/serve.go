@@ -19,6 +19,7 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/child"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/storeurl"
 	"github.com/pawl-go/pawl/pawlhttp"
+	"github.com/pawl-go/pawl/pawlmetrics"
 )
 
 // serveOptions are the flags of serve.
@@ -29,6 +30,7 @@ type serveOptions struct {
 	maxWait              time.Duration
 	actions              bool
 	audit                string
+	metricsPrefixes      []string
 }
 
 const defaultListen = "127.0.0.1:7295" // PAWL on a telephone
@@ -69,11 +71,17 @@ to give way and change limits; without --tokens all who can connect may. Each of
 these goes to the audit log, a line that says who did what to which claim, and
 whether it was done.
 
+/metrics has numbers for Prometheus: who holds and waits in the whole store, and what
+goes through this server. With --tokens it needs the right read for all names. No name
+is in it but those that you name by --metrics-prefix. /healthz says that the process
+lives, /readyz that the store replies; both are for everybody.
+
 Exit status:
   64  the call is wrong, or the address can't be listened on
 otherwise it serves until a signal ends it.`,
 		Example: `  pawl serve
   curl -d "{\"name\":\"report\",\"claim\":\"$(uuidgen)\",\"wait_ms\":30000}" http://127.0.0.1:7295/v1/acquire
+  pawl serve --metrics-prefix deploy/ --metrics-prefix cron/
   pawl serve --listen :7295 --tokens /etc/pawl/tokens --tls-cert cert.pem --tls-key key.pem`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -93,6 +101,7 @@ otherwise it serves until a signal ends it.`,
 	f.IntVar(&o.streams, "max-streams", o.streams, "streams of events at a time")
 	f.BoolVar(&o.actions, "allow-actions", false, "let those with the right admin release by force, ask to give way, change limits")
 	f.StringVar(&o.audit, "audit-log", "", "file to append the audit log to (default: standard error)")
+	f.StringArrayVar(&o.metricsPrefixes, "metrics-prefix", nil, "count names that begin so apart in /metrics; may be repeated")
 	f.DurationVar(&o.maxWait, "max-wait", o.maxWait, "how long a request may wait for a lock; then it is repeated")
 	return cmd
 }
@@ -130,6 +139,10 @@ func loopback(host string) bool {
 // handlerOptions reads the file of tokens.
 func (o *serveOptions) handlerOptions(log *slog.Logger) (*pawlhttp.Options, error) {
 	h := &pawlhttp.Options{MaxWait: o.maxWait, MaxWaiting: o.connections, MaxStreams: o.streams, Log: log, AllowActions: o.actions}
+	var err error
+	if h.Metrics, err = pawlmetrics.New(&pawlmetrics.Options{Prefixes: o.metricsPrefixes}); err != nil {
+		return nil, usage("--metrics-prefix: %w", err)
+	}
 	if !o.known() {
 		host, _, _ := net.SplitHostPort(o.listen)
 		h.Hosts = []string{"localhost", "127.0.0.1", "::1", host}

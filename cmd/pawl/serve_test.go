@@ -137,6 +137,8 @@ func TestServeRefuses(t *testing.T) {
 		{[]string{"--tokens", tokens}, "line 1"},
 		{[]string{"--max-wait", "0s"}, "--max-wait"},
 		{[]string{"--max-connections", "0"}, "--max-connections"},
+		{[]string{"--metrics-prefix", "a", "--metrics-prefix", "a"}, "twice"},
+		{[]string{"--metrics-prefix", "other"}, "--metrics-prefix"},
 	} {
 		p := b.Run(append([]string{"serve"}, tt.args...)...).Want(exitUsage)
 		if !strings.Contains(p.Err.String(), tt.want) || strings.Contains(p.Err.String(), "too-short") {

@@ -22,7 +22,7 @@ const (
 
 func (a *app) electCommand() *cobra.Command {
 	var (
-		o      = &runOptions{}
+		o      = &runOptions{elects: true}
 		value  string
 		always bool
 	)
@@ -48,7 +48,8 @@ there at first, can't be run. It does not when it was told to end by TERM, INT,
 HUP or QUIT, which COMMAND gets too.
 
 COMMAND finds PAWL_NAME, PAWL_TOKEN, PAWL_CLAIM and PAWL_STORE in its environment,
-see 'pawl run --help'. Each time it leads, PAWL_TOKEN is greater.
+see 'pawl run --help'. Each time it leads, PAWL_TOKEN is greater. A service of systemd
+(Type=notify) is ready when it stands for election, and not only when it leads.
 
 Exit status: that of COMMAND, 128+N if signal N ended it or pawl while it waited.
   64   the call is wrong
@@ -96,6 +97,8 @@ func (a *app) elect(ctx context.Context, o *runOptions, always bool) error {
 		return err
 	}
 	defer s.close()
+	s.service = a.service(o, s.watch)
+	s.service.idle()
 	between := betweenTerms
 	for {
 		began := time.Now()

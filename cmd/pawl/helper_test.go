@@ -13,6 +13,11 @@ type bundle struct{ proctest.Bundle }
 
 func newBundle(t *testing.T) *bundle {
 	t.Parallel()
+	return bundleOf(t)
+}
+
+// bundleOf is newBundle for a test that has one already.
+func bundleOf(t *testing.T) *bundle {
 	dir := t.TempDir()
 	return &bundle{proctest.Bundle{T: t, URL: "file://" + dir + "/store", Dir: dir}}
 }

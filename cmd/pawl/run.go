@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/child"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/sdnotify"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/storeurl"
 )
 
@@ -22,6 +23,8 @@ func (a *app) hold(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	defer s.close()
+	s.service = a.service(o, s.watch)
+	s.service.idle()
 	how, err := s.term(ctx)
 	return o.conflicts(how, err)
 }
@@ -60,6 +63,9 @@ func (s *session) term(ctx context.Context) (ending, error) {
 	var result child.Result
 	if err == nil {
 		o.command.Env = environment(s.url, lease, o.passStore)
+		if s.service != nil {
+			o.command.Env = sdnotify.Child(o.command.Env, o.passNotify)
+		}
 		o.limits.Started = time.Now()
 		o.limits.Stuck = func() { a.warn("%q is lost, but COMMAND does not end: it ignores SIGKILL", o.name) }
 		o.limits.Unguarded = func(err error) {
@@ -70,7 +76,9 @@ func (s *session) term(ctx context.Context) (ending, error) {
 				a.warn("%q is lost; COMMAND goes on without it", o.name)
 			}
 		}
+		o.limits.Watcher = s.service.under(lease)
 		result, err = child.Run(o.command, lease, o.limits, s.sig)
+		s.service.over()
 	}
 	released := lease.Unlock(ctx)
 	lost := errors.Is(released, pawl.ErrLost)

@@ -23,7 +23,7 @@ type runOptions struct {
 	ttl, timeout, minHold time.Duration
 	limits                child.Limits
 	noWait, quiet         bool
-	passStore             bool
+	passStore, passNotify bool
 	label                 string
 	seconds               float64 // --wait
 	conflict              int     // exit status if the lock is busy
@@ -32,8 +32,9 @@ type runOptions struct {
 	logging
 
 	kind
-	kinds bool // the command has the flags of kind
-	take  func(context.Context, *pawl.Client) (held, error)
+	kinds  bool // the command has the flags of kind
+	elects bool // it is pawl elect
+	take   func(context.Context, *pawl.Client) (held, error)
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -80,6 +81,13 @@ when pawl itself is killed, or stopped until the lock ends. A job stopped with
 Ctrl-Z can't renew: it is killed when its lock ends, and 'fg' then tells so.
 With --on-lost=warn COMMAND goes on without the lock, and pawl says so and ends
 with 79 in the end; with --on-lost=ignore it says nothing, and ends as COMMAND does.
+
+As a service of systemd (Type=notify) pawl is ready when COMMAND runs, asks for more
+time while it waits, and says in 'systemctl status' for how many it waits, or which
+token it holds. With WatchdogSec= systemd kills a pawl that hangs: it hears of pawl
+as long as pawl believes in the lock and would end COMMAND in time. COMMAND does not
+see systemd's socket, for what it says there would count for pawl; with --pass-notify
+(and NotifyAccess=all) it does, and says itself that it is ready and alive.
 
 Exit status: that of COMMAND, 128+N if signal N ended it or pawl while it waited.
   64   the call is wrong
@@ -148,6 +156,7 @@ func (o *runOptions) commonFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.limits.KillAfter, "kill-after", 0, "between SIGTERM and SIGKILL when COMMAND must end (default: 5s, or a third of the TTL)")
 	f.StringVar(&o.label, "label", "", "what others see as holder (default: PAWL_LABEL, else the name of COMMAND)")
 	f.BoolVar(&o.passStore, "pass-store", false, "let COMMAND see the store's user and password")
+	f.BoolVar(&o.passNotify, "pass-notify", false, "let COMMAND tell the service manager that it is ready, and alive")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "don't say that the lock is busy, or for whom pawl waits")
 	o.logging.flags(f)
 }

@@ -51,6 +51,8 @@ type session struct {
 	watch  *watcher
 	sig    *child.Signals
 	log    *eventLog // nil: none
+
+	service *service // nil: none
 }
 
 // session opens the store, and catches signals from now on. It must be closed.
@@ -71,12 +73,13 @@ func (a *app) session(o *runOptions) (*session, error) {
 	w := &watcher{latest: make(chan pawl.Event, 1)}
 	log := o.logging.start(a.err)
 	client := pawl.New(store, &pawl.Options{TTL: o.ttl, MinHold: o.minHold, Label: o.label, Observer: log.after(w.observe)})
-	return &session{a, o, url, store, client, w, sig, log}, nil
+	return &session{app: a, o: o, url: url, store: store, client: client, watch: w, sig: sig, log: log}, nil
 }
 
 func (s *session) close() {
 	defer s.sig.Stop()
 	defer s.log.stop() // the lock is another's by then
+	s.service.close()
 	timeout := s.watch.closing()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

@@ -144,6 +144,20 @@ func (w *watcher) note(e pawl.Event) bool {
 	return false
 }
 
+// waits is what is known of a wait.
+type waits struct {
+	waiting bool // no lease is granted
+	contact bool // the store has replied
+	ahead   int
+	trouble error
+}
+
+func (w *watcher) waits() waits {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return waits{!w.held, w.contact, w.ahead, w.trouble}
+}
+
 func (w *watcher) contacted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

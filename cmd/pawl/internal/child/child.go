@@ -51,6 +51,21 @@ type Limits struct {
 	// Unguarded is called once if the process that would kill the group
 	// instead of this one has been killed, and no other can be started.
 	Unguarded func(error)
+	// Watcher, if not nil, is told how the command does.
+	Watcher Watcher
+}
+
+// Watcher is called by the goroutine that ends the command in time: what it is told
+// shows that this goroutine lives. It must not wait for anything.
+type Watcher interface {
+	// Running is called once, when the command runs.
+	Running()
+	// Turn is called again and again. It returns when it wants to be called at the
+	// latest.
+	Turn(now time.Time) time.Time
+	// Ending is called once, when the command is being ended: by SIGTERM, which this
+	// process was sent, if the cause is Itself.
+	Ending(Cause)
 }
 
 // last is when the command must be dead, as far as is known.

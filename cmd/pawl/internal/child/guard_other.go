@@ -30,4 +30,5 @@ func newStarter(c Command) (*starter, error) {
 }
 
 func (*starter) release()      {}
+func (*starter) started() bool { return true }
 func (*starter) failed() error { return nil }

@@ -54,13 +54,16 @@ func Run(c Command, lease Lease, lim Limits, sig *Signals) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	s.group = starter.pid
+	s.group, s.starter = starter.pid, starter
 	s.tellGuard()
 	s.tty.begin(s.group)
 	starter.release()
 	r := s.run()
 	if err := starter.failed(); err != nil {
 		return Result{}, err
+	}
+	if !s.started && !s.told && lim.Watcher != nil { // it has ended by now
+		lim.Watcher.Running()
 	}
 	return r, nil
 }
@@ -74,6 +77,10 @@ type supervisor struct {
 	guard  *guard
 	tty    *terminal // nil: none
 	group  int
+
+	starter *starter
+	started bool // the watcher knows that it has become the command
+	told    bool // the watcher knows that it is being ended
 
 	children, stop, resumed chan os.Signal
 	lost                    <-chan struct{} // nil once it is known
@@ -103,6 +110,7 @@ func (s *supervisor) run() Result {
 	for !s.gone() {
 		next := s.check(time.Now())
 		s.tellGuard()
+		next = earlier(next, s.tellWatcher(time.Now()))
 		// Renewals come every third of the TTL; the guard must hear of them.
 		next = earlier(next, time.Now().Add(s.lim.TTL/6))
 		if s.exited {
@@ -166,6 +174,31 @@ func (s *supervisor) tellGuard() {
 		s.lim.Unguarded = nil
 	}
 }
+
+// tellWatcher tells the watcher what is new, and returns when it is to be called
+// again.
+func (s *supervisor) tellWatcher(now time.Time) time.Time {
+	w := s.lim.Watcher
+	if w == nil {
+		return now.Add(forEver)
+	}
+	if !s.told && (s.ending || s.sig.ended == syscall.SIGTERM) {
+		s.told = true
+		w.Ending(s.cause)
+	}
+	next := w.Turn(now)
+	if !s.started && !s.told && !s.exited {
+		if s.started = s.starter.started(); s.started {
+			w.Running()
+		} else {
+			next = earlier(next, now.Add(startPoll))
+		}
+	}
+	return next
+}
+
+// startPoll is how often a starter is asked whether it has become the command.
+const startPoll = 5 * time.Millisecond
 
 // check does what is due at now, and returns when something is due again.
 func (s *supervisor) check(now time.Time) time.Time {

@@ -74,6 +74,13 @@ func (s *starter) release() {
 	_, _ = unix.Write(s.conn, []byte{1})
 }
 
+// started reports whether it has become the command, where the socket is closed.
+func (s *starter) started() bool {
+	var m [1]byte
+	n, _, err := unix.Recvfrom(s.conn, m[:], unix.MSG_DONTWAIT|unix.MSG_PEEK)
+	return n == 0 && err == nil
+}
+
 // failed returns an *Error if it ended since it could not become the command.
 func (s *starter) failed() error {
 	defer unix.Close(s.conn)

@@ -56,11 +56,11 @@ func Make(o Options) (version string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.RemoveAll(o.Out); err != nil {
-		return "", fmt.Errorf("make %s anew: %w", o.Out, err)
+	if err := os.RemoveAll(b.Out); err != nil {
+		return "", fmt.Errorf("make %s anew: %w", b.Out, err)
 	}
-	if err := os.MkdirAll(o.Out, 0o755); err != nil {
-		return "", fmt.Errorf("make %s anew: %w", o.Out, err)
+	if err := os.MkdirAll(b.Out, 0o755); err != nil {
+		return "", fmt.Errorf("make %s anew: %w", b.Out, err)
 	}
 	docs, err := b.documents()
 	if err != nil {
@@ -71,7 +71,7 @@ func Make(o Options) (version string, err error) {
 			return "", err
 		}
 	}
-	return b.version, writeChecksums(o.Out)
+	return b.version, writeChecksums(b.Out)
 }
 
 // build is a release under way.
@@ -89,6 +89,9 @@ func newBuild(o Options, scratch string) (*build, error) {
 		return nil, err
 	}
 	o.Root = root
+	if o.Out, err = filepath.Abs(o.Out); err != nil { // the compiler runs in another folder
+		return nil, err
+	}
 	modules, err := workspace.Load(root)
 	if err != nil {
 		return nil, err

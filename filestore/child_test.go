@@ -114,6 +114,9 @@ func playCount(s *Store, name, file string) error {
 		if err := os.WriteFile(aside, []byte(strconv.Itoa(n+1)), 0o600); err != nil {
 			return err
 		}
+		if err := os.Chmod(aside, 0o644); err != nil { // for other users
+			return err
+		}
 		if err := os.Rename(aside, file); err != nil {
 			return err
 		}
@@ -144,6 +147,12 @@ type child struct {
 
 func start(t testing.TB, role string, args ...string) *child {
 	t.Helper()
+	return startAs(t, func(*exec.Cmd) {}, role, args...)
+}
+
+// startAs is start with a change to how the process is started.
+func startAs(t testing.TB, change func(*exec.Cmd), role string, args ...string) *child {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -154,6 +163,7 @@ func start(t testing.TB, role string, args ...string) *child {
 	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
+	change(c.cmd)
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

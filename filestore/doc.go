@@ -14,6 +14,27 @@
 // until it runs out. Closing a Store
 // ends its claims in the same way.
 //
+// # Several users, and containers
+//
+// The members of a group share a folder that root has made for them:
+//
+//	install -d -m 2770 -g locks /var/lib/pawl
+//
+// It is known by its mode: writable by the group, and setgid. What is made in it can be
+// written by the group, whatever the umask. Its users trust each other, as each of them
+// can take any lock; Open refuses the folder to who is no member, and a
+// folder that belongs to another user than root or who opens it, that everybody can
+// write to, or that is sticky. In /tmp a folder that another user has made before, and
+// another user's symbolic link, are refused; nothing in a folder is a link that is followed.
+//
+// Containers on one machine share a folder on a volume, each with its own PID, time, mount and
+// host name spaces: that a process lives is told by a lock on its session's file, and time
+// by the kernel's clock since it was booted, less what a time namespace shifts. A user
+// namespace in which the folder belongs neither to root nor to the process is refused. Where
+// containers have kernels of their own (Kata, gVisor, virtual machines) they can't share a
+// folder: it is refused as far as they show a file system of another machine (9P, virtiofs) or
+// another boot.
+//
 // # What lies in the folder
 //
 //	clock                        the folder's clock (see below)

@@ -101,7 +101,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Skip("only root can give a folder away")
 		}
 		_, err := Open(dir)
-		wants(t, err, dir, "belongs to user 65534")
+		wants(t, err, dir, "belongs to another user", "user 65534")
 	})
 	t.Run("a file", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file")

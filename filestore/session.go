@@ -15,8 +15,8 @@ import (
 
 const (
 	sessionName = "session.json"
-	mailName    = "mail"  // the pipe of hints to the session
-	asidePrefix = ".new-" // of a session's folder before it is locked
+	mailName    = "mail"           // the pipe of hints to the session
+	asidePrefix = disk.AsidePrefix // of a session's folder before it is locked
 )
 
 // sessionFile tells people whose session it is. What counts is the lock on it.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -38,6 +36,7 @@ type store struct {
 	probe    time.Duration // probeEvery
 
 	root     *disk.Dir
+	group    *int  // that shares the folder; nil: it is one user's
 	folder   locks // on root: the clock is set, dead sessions are removed
 	queues   table
 	records  table
@@ -117,6 +116,9 @@ func (s *store) open(dir string, m machine) error {
 	if err != nil {
 		return err
 	}
+	if err := checkLink(path); err != nil {
+		return err
+	}
 	if err := makeFolder(path); err != nil {
 		return err
 	}
@@ -148,6 +150,9 @@ func (s *store) open(dir string, m machine) error {
 	if s.sessions, err = s.root.Make("sessions"); err != nil {
 		return err
 	}
+	if err := s.checkInside(); err != nil {
+		return err
+	}
 	if known {
 		return nil
 	}
@@ -162,68 +167,6 @@ func (s *store) open(dir string, m machine) error {
 
 // folderLock is the one lock on root.
 const folderLock = 0
-
-// makeFolder makes the folder, but none above it: a path that is mistyped must
-// not become one more folder, in which nobody excludes anybody.
-func makeFolder(path string) error {
-	err := os.Mkdir(path, 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return driver.Permanent(fmt.Errorf("there is no folder %s to make it in: make that one first, or correct the path", filepath.Dir(path)))
-	}
-	if err != nil {
-		if info, serr := os.Stat(path); serr == nil && info.IsDir() {
-			return nil // it is there: a file system that can only be read says that first
-		}
-	}
-	return err
-}
-
-func (s *store) checkFolder(m machine) error {
-	info, err := s.root.Stat()
-	if err != nil {
-		return err
-	}
-	// Somebody else's files could not be read or written, or not by them.
-	if me := os.Geteuid(); info.UID != me {
-		return driver.Permanent(fmt.Errorf("it belongs to user %d, and this process runs as user %d: "+
-			"choose a folder of your own; users who share locks need a server", info.UID, me))
-	}
-	if info.Mode&0o022 != 0 {
-		return driver.Permanent(fmt.Errorf("others can write to it (mode %04o), and so take any lock: chmod 700 it", info.Mode))
-	}
-	kind, err := m.network(s.root)
-	if err != nil {
-		return err
-	}
-	if kind != "" {
-		return driver.Permanent(fmt.Errorf("it is on a file system shared over a network or with another machine (%s), "+
-			"where locks and clocks can't be relied on: choose a folder on a local disk, or a server such as Redis to share locks between machines", kind))
-	}
-	return nil
-}
-
-// checkOwn refuses to move into a folder that is used for something else: one
-// without a clock, and with files that a first Open does not make.
-func (s *store) checkOwn() error {
-	foreign := ""
-	for name, err := range s.root.Names() {
-		switch {
-		case err != nil:
-			return err
-		case strings.HasPrefix(name, clockName):
-			return nil
-		case name != "queues" && name != "records" && name != "sessions" && name != lockName:
-			foreign = name
-		}
-	}
-	if foreign != "" {
-		return driver.Permanent(fmt.Errorf("it is in use for something else (there is %q): choose a folder that is empty, or not there yet", foreign))
-	}
-	return nil
-}
 
 // End implements [checked.Ender]: what Close closes must not be in use.
 func (s *store) End() { close(s.closed) }

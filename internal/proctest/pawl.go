@@ -25,6 +25,10 @@ func run(m *testing.M, source string) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // other users run it, too
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	Pawl = filepath.Join(dir, "pawl")
 	build := exec.Command("go", "build", "-o", Pawl, ".")
 	build.Dir = source

@@ -27,18 +27,22 @@ var ErrNotRegular = errors.New("not a regular file")
 
 // Dir is an open folder. Its methods may be called at once, Close only last.
 type Dir struct {
-	fd   int
-	path string
+	fd     int
+	path   string
+	shared bool // see Share
 }
 
 // Path is what the folder was opened by.
 func (d *Dir) Path() string { return d.path }
 
+// AsidePrefix begins the names of what is not finished yet.
+const AsidePrefix = ".new-"
+
 // Info is what Stat returns of a folder.
 type Info struct {
-	ID   ID
-	UID  int
-	Mode fs.FileMode
+	ID       ID
+	UID, GID int
+	Mode     fs.FileMode // permissions, and ModeSetgid and ModeSticky
 }
 
 // ID tells a file or folder from every other that exists at the same time.

@@ -31,6 +31,11 @@ func (t *Turns) Drop(int64) error {
 // exchange: a rename over a file costs nothing extra here.
 func exchange(int, string, string) error { return unix.ENOTSUP }
 
+// renameNew does not replace what has that name.
+func renameNew(dir int, name, target string) error {
+	return unix.RenameatxNp(dir, name, dir, target, unix.RENAME_EXCL)
+}
+
 func mkfifo(d *Dir, name string) error { return unix.Mkfifo(filepath.Join(d.path, name), 0o600) }
 
 // Network names the network file system that the folder is on; "" if it is on

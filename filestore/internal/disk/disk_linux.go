@@ -255,6 +255,11 @@ func exchange(dir int, name, target string) error {
 	return retry(func() error { return unix.Renameat2(dir, name, dir, target, unix.RENAME_EXCHANGE) })
 }
 
+// renameNew does not replace what has that name.
+func renameNew(dir int, name, target string) error {
+	return unix.Renameat2(dir, name, dir, target, unix.RENAME_NOREPLACE)
+}
+
 func mkfifo(d *Dir, name string) error { return unix.Mkfifoat(d.fd, name, 0o600) }
 
 // remote are the file systems that other machines can reach, by the number

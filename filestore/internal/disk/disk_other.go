@@ -15,8 +15,10 @@ type turns struct{}
 
 func Open(string) (*Dir, error)             { return nil, ErrUnsupported }
 func StatPath(string) (Info, error)         { return Info{}, ErrUnsupported }
+func Link(string) (int, bool, error)        { return 0, false, ErrUnsupported }
 func (d *Dir) Open(string) (*Dir, error)    { return nil, ErrUnsupported }
 func (d *Dir) Make(string) (*Dir, error)    { return nil, ErrUnsupported }
+func (d *Dir) Share()                       {}
 func (d *Dir) Close() error                 { return nil }
 func (d *Dir) Stat() (Info, error)          { return Info{}, ErrUnsupported }
 func (d *Dir) Network() (string, error)     { return "", ErrUnsupported }

@@ -40,7 +40,7 @@ func Open(path string) (*Dir, error) {
 	if err != nil {
 		return nil, pathError("open", path, "", err)
 	}
-	return &Dir{fd, path}, nil
+	return &Dir{fd: fd, path: path}, nil
 }
 
 // Open opens a folder inside this one.
@@ -49,7 +49,7 @@ func (d *Dir) Open(name string) (*Dir, error) {
 	if err != nil {
 		return nil, pathError("open", d.path, name, err)
 	}
-	return &Dir{fd, filepath.Join(d.path, name)}, nil
+	return &Dir{fd, filepath.Join(d.path, name), d.shared}, nil
 }
 
 // Make opens a folder inside this one, which it makes if need be.
@@ -58,7 +58,11 @@ func (d *Dir) Make(name string) (*Dir, error) {
 	if !IsGone(err) {
 		return in, err
 	}
-	err = retry(func() error { return unix.Mkdirat(d.fd, name, 0o700) })
+	if d.shared {
+		err = d.publish(name, d.mkdirShared)
+	} else {
+		err = mkdir(d.fd, name)
+	}
 	if err != nil && err != unix.EEXIST {
 		return nil, pathError("mkdir", d.path, name, err)
 	}
@@ -85,8 +89,22 @@ func StatPath(path string) (Info, error) {
 	return info(&st), nil
 }
 
+// Link reports whether path is a symbolic link, and whose.
+func Link(path string) (uid int, is bool, err error) {
+	var st unix.Stat_t
+	err = retry(func() error { return unix.Lstat(path, &st) })
+	return int(st.Uid), st.Mode&unix.S_IFMT == unix.S_IFLNK, pathError("stat", path, "", err)
+}
+
 func info(st *unix.Stat_t) Info {
-	return Info{ID{uint64(st.Dev), uint64(st.Ino)}, int(st.Uid), fs.FileMode(st.Mode & 0o777)}
+	mode := fs.FileMode(st.Mode & 0o777)
+	if st.Mode&unix.S_ISGID != 0 {
+		mode |= fs.ModeSetgid
+	}
+	if st.Mode&unix.S_ISVTX != 0 {
+		mode |= fs.ModeSticky
+	}
+	return Info{ID{uint64(st.Dev), uint64(st.Ino)}, int(st.Uid), int(st.Gid), mode}
 }
 
 // Read returns the content of a file, in the memory of buf if that is enough.
@@ -190,7 +208,9 @@ func (d *Dir) Create(name string, data []byte, sync bool) error {
 	if err != nil {
 		return pathError("create", d.path, name, err)
 	}
-	err = write(fd, data)
+	if err = d.admit(fd); err == nil {
+		err = write(fd, data)
+	}
 	if err == nil && sync {
 		err = retry(func() error { return unix.Fsync(fd) })
 	}
@@ -245,26 +265,6 @@ func (d *Dir) Overwrite(name string, offset int64, data []byte, sync bool) error
 		err = retry(func() error { return unix.Fsync(fd) })
 	}
 	return pathError("write", d.path, name, err)
-}
-
-// Mailbox opens what others Append to and one reads: a pipe, which it makes if
-// need be, or a file where there are no pipes, or pipe is false.
-func (d *Dir) Mailbox(name string, pipe bool) (*os.File, error) {
-	// With an end to write to of its own, it is not at its end when nobody else
-	// has one.
-	flags := unix.O_RDWR | unix.O_NONBLOCK | unix.O_NOFOLLOW
-	if pipe {
-		err := retry(func() error { return mkfifo(d, name) })
-		pipe = err == nil || err == unix.EEXIST
-	}
-	if !pipe {
-		flags |= unix.O_CREAT
-	}
-	fd, err := openat(d.fd, name, flags)
-	if err != nil {
-		return nil, pathError("open", d.path, name, err)
-	}
-	return os.NewFile(uintptr(fd), filepath.Join(d.path, name)), nil
 }
 
 // Append adds data to a file that is there, or to a pipe that is read. It does
@@ -360,7 +360,17 @@ func (d *Dir) File(name string) (*File, error) {
 
 // Turns opens a file for locks that are taken in turns, and makes it if need be.
 func (d *Dir) Turns(name string) (*Turns, error) {
-	fd, err := openat(d.fd, name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW)
+	const flags = unix.O_RDWR | unix.O_NOFOLLOW
+	create := unix.O_CREAT
+	if d.shared {
+		create = 0
+	}
+	fd, err := openat(d.fd, name, flags|create)
+	if d.shared && err == unix.ENOENT {
+		if err = d.publish(name, d.touchShared); err == nil || err == unix.EEXIST {
+			fd, err = openat(d.fd, name, flags)
+		}
+	}
 	if err != nil {
 		return nil, pathError("open", d.path, name, err)
 	}

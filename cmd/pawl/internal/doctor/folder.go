@@ -26,7 +26,21 @@ func (e *exam) folder(ctx context.Context) bool {
 	if err != nil {
 		return e.unreachable(err, "")
 	}
-	e.ok("reachable", "%s, mode %04o, of this user alone", dir, info.Mode().Perm())
+	scope := "processes of one user on one machine exclude each other; other machines and users need a server"
+	if group := sharedBy(info); group != "" {
+		e.ok("reachable", "%s, shared by the members of %s", dir, group)
+		scope = "processes of these users on one machine exclude each other; other machines need a server"
+	} else {
+		e.ok("reachable", "%s, mode %04o, of this user alone", dir, info.Mode().Perm())
+	}
+	for above := filepath.Dir(dir); ; above = filepath.Dir(above) {
+		if info, err := os.Stat(above); err == nil && info.Mode()&0o002 != 0 && info.Mode()&os.ModeSticky == 0 {
+			e.warn("above", "chmod o-w "+above, "anybody can put another folder in this one's place: everybody can write to %s", above)
+		}
+		if above == filepath.Dir(above) {
+			break
+		}
+	}
 	switch usage, err := usageOf(dir); {
 	case errors.Is(err, errors.ErrUnsupported):
 	case err != nil:
@@ -38,7 +52,7 @@ func (e *exam) folder(ctx context.Context) bool {
 	default:
 		e.ok("disk", "%s on this machine, %d MB left", usage.kind, usage.bytes>>20)
 	}
-	e.note("scope", "processes of one user on one machine exclude each other; other machines and users need a server")
+	e.note("scope", "%s", scope)
 	e.roundTrip(ctx, func(ctx context.Context) error {
 		_, err := e.store.Inspect(ctx, "pawl-doctor/probe")
 		return err

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -184,6 +185,24 @@ func about(name, claim, mark string) object {
 	return object{"name": name, "claim": claim, "mark": mark, "ttl_ms": long}
 }
 
+// What a server has only heard of once, as by a renewal that comes when the claim was
+// released by way of another one, is not said to have run out.
+func TestSeenOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		d, other := newDirect(t, store), newDirect(t, store)
+		for i, times := range []int{1, 2} {
+			claim := object{"name": "a/x" + strconv.Itoa(i), "claim": "claim-0001"}
+			other.post(200, "/v1/acquire", claim)
+			for range times {
+				d.post(200, "/v1/renew", claim)
+			}
+		}
+		time.Sleep(time.Minute)
+		d.want(map[string]float64{"server_grants_total": 0, `server_leases_ended_total,reason="unseen"`: 1})
+	})
+}
+
 // A release whose reply was lost is no loss when it is repeated.
 func TestLostReplyOfRelease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -203,6 +222,46 @@ func TestLostReplyOfRelease(t *testing.T) {
 		if n := d.metrics()[`pawl_engine_errors_total{operation="leave",class="unavailable"}`]; n != 2 {
 			t.Errorf("%v errors of leave, want 2", n)
 		}
+	})
+}
+
+// Replies of the store that come late, when the claim was granted or adopted since, end
+// nothing.
+func TestLateReplies(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		network := &faultstore.Store{Store: memstore.New()}
+		d := newDirect(t, network)
+		late := func(op string) { // the next one
+			network.Set(func() {
+				network.After = func(now string) error {
+					if now == op {
+						network.Set(func() { network.After = nil })
+						time.Sleep(2 * time.Second)
+					}
+					return nil
+				}
+			})
+		}
+		waits := object{"name": "a/x", "claim": "claim-0002", "ttl_ms": long, "wait_ms": 10_000}
+		d.post(200, "/v1/acquire", object{"name": "a/x", "claim": "claim-0001", "ttl_ms": long})
+		var wg sync.WaitGroup
+		var r reply
+		wg.Go(func() { r = d.post(200, "/v1/acquire", waits) })
+		time.Sleep(time.Second)
+		late("enter")
+		wg.Go(func() { d.post(200, "/v1/acquire", waits) })
+		time.Sleep(time.Second)
+		d.post(200, "/v1/release", object{"name": "a/x", "claim": "claim-0001"})
+		wg.Wait()
+		d.want(map[string]float64{"server_grants_total": 2, `server_leases_ended_total,reason="lost"`: 0, "server_hold_seconds_count": 1})
+
+		late("renew")
+		wg.Go(func() { d.post(200, "/v1/renew", about("a/x", "claim-0002", "")) })
+		time.Sleep(time.Second)
+		d.post(200, "/v1/adopt", object{"name": "a/x", "handle": r.Handle, "mark": "mark-0001", "ttl_ms": long})
+		wg.Wait()
+		d.post(200, "/v1/renew", about("a/x", "claim-0002", "mark-0001"))
+		d.want(map[string]float64{"server_grants_total": 3, `server_leases_ended_total,reason="adopted"`: 1, "server_hold_seconds_count": 2})
 	})
 }
 

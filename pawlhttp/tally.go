@@ -35,6 +35,7 @@ type followed struct {
 	since   time.Time // that it waits, or holds; zero: it held when it was first seen
 	until   time.Time // its deadline
 	leaving bool      // a Leave of it got no reply
+	sure    bool      // it was entered or adopted here, or seen twice: it is no late renewal of what was released
 }
 
 // crowd are those who wait for one name.
@@ -100,6 +101,8 @@ func (t *tally) told(r driver.Ref, st driver.Status, asked time.Time) {
 			t.end(key, was, was.goneFor(), now)
 		}
 		return
+	case was != nil && was.holds && (st.State == driver.Waiting && now.Before(was.until) || st.State == driver.Holding && st.Token < was.token):
+		return // a reply that comes late: it was granted, or adopted, since
 	case was != nil && was.holds && (was.mark != r.Mark || st.State == driver.Waiting || !asked.IsZero() && was.token != st.Token):
 		reason := endLost // and entered anew since
 		if was.mark != r.Mark {
@@ -108,7 +111,7 @@ func (t *tally) told(r driver.Ref, st driver.Status, asked time.Time) {
 		t.end(key, was, reason, now)
 		was = nil
 	}
-	is := &followed{mark: r.Mark, holds: st.State == driver.Holding, token: st.Token, since: asked, until: st.Deadline}
+	is := &followed{mark: r.Mark, holds: st.State == driver.Holding, token: st.Token, since: asked, until: st.Deadline, sure: was != nil || !asked.IsZero()}
 	switch {
 	case was == nil && asked.IsZero() && !is.holds:
 		is.since = now
@@ -145,7 +148,7 @@ func (f *followed) goneFor() string {
 
 // end counts the end of a claim, and forgets it.
 func (t *tally) end(key claimKey, f *followed, reason string, now time.Time) {
-	if f.holds {
+	if f.holds && (f.sure || reason != endUnseen) {
 		prefix := t.metrics.Prefix(key.name)
 		t.ended.Add(1, prefix, reason)
 		if reason != endUnseen && !f.since.IsZero() {

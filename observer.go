@@ -10,7 +10,7 @@ import (
 // Observer is told what happens to the locks of a client: one event at a time,
 // in order, by a goroutine of the client's. If it is slow, events pile up, but
 // locks do not wait for it. Close returns after the last event. Observers of
-// one client must not call its Close.
+// one client must not call its Close. Package pawlmetrics has one for Prometheus.
 type Observer func(Event)
 
 // EventKind is what happened.

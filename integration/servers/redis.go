@@ -103,6 +103,13 @@ func (r *Redis) TLSURL() string {
 	return fmt.Sprintf("rediss://%s?ca=%s&cert=%s&key=%s", local(r.tlsPort), r.certs.ca, r.certs.cert, r.certs.key)
 }
 
+// Follows reports whether it is a replica, of the primary at that port if it is not "", and
+// has what that has.
+func (r *Redis) Follows(port string) bool {
+	info, err := r.CLI("INFO", "replication")
+	return err == nil && strings.Contains(info, "master_port:"+port) && strings.Contains(info, "master_link_status:up")
+}
+
 // CLI sends one command by redis-cli, and returns what that prints. A reply that is an
 // error is one.
 func (r *Redis) CLI(args ...string) (string, error) {

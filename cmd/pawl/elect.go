@@ -57,7 +57,8 @@ Exit status: that of COMMAND, 128+N if signal N ended it or pawl while it waited
   71   the system lets pawl start no process that guards COMMAND
   75   it was not elected in time (--timeout)
   79   leadership was lost, and COMMAND ended at that moment by itself
-  126  COMMAND can't be run; 127 it was not found`,
+  126  COMMAND can't be run
+  127  COMMAND was not found`,
 		Example: `  # one scheduler on three machines; when it dies, another takes over
   pawl elect --always scheduler -- ./scheduler
 

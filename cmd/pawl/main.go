@@ -221,10 +221,14 @@ PAWL_LABEL stand in for the flags of 'pawl run', 'pawl acquire', 'pawl elect', '
 'pawl latch wait' that are not given.
 
 Exit status:
-  64  the call is wrong            74  the output can't be written
-  65  names can't be read (list)   75  the lock is busy, or the time is up
-  68  nobody leads                 76  the barrier or latch is broken
-  69  the store can't be reached   79  the lock was lost, or held too long
+  64   the call is wrong
+  65   names can't be read (list)
+  68   nobody leads
+  69   the store can't be reached
+  74   the output can't be written
+  75   the lock is busy, or the time is up
+  76   the barrier or latch is broken
+  79   the lock was lost, or held too long
 'pawl run' and 'pawl elect' otherwise end as their command does: with its status,
 128+N after signal N, 127 if it was not found, 126 if it can't be run, 71 if it
 can't be guarded; 'pawl doctor' and 'pawl torture' have some of their own, see their

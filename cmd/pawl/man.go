@@ -14,7 +14,10 @@ import (
 
 // manCommand is for those who package pawl.
 func (a *app) manCommand() *cobra.Command {
-	var dir string
+	var (
+		dir  string
+		page bool
+	)
 	cmd := &cobra.Command{
 		Use:    "man --dir FOLDER",
 		Short:  "Write the manual pages",
@@ -27,6 +30,9 @@ func (a *app) manCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if page {
+				return writePage(cmd.Root(), filepath.Join(dir, pageName))
+			}
 			for _, c := range documented(cmd.Root()) {
 				var page strings.Builder
 				writeMan(&page, c)
@@ -37,6 +43,7 @@ func (a *app) manCommand() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&page, "page", false, "write "+pageName+" in their place")
 	cmd.Flags().StringVar(&dir, "dir", "", "the `FOLDER` that they are written to")
 	return cmd
 }

@@ -96,7 +96,8 @@ Exit status: that of COMMAND, 128+N if signal N ended it or pawl while it waited
   75   the lock is busy (-n), or was all the time (--timeout, -w); -E changes this
   79   COMMAND was ended, or its protection had ended before it: the lock was
        lost, or held for --max-hold
-  126  COMMAND can't be run; 127 it was not found`,
+  126  COMMAND can't be run
+  127  COMMAND was not found`,
 		Example: `  # one at a time on this machine
   pawl run backup -- /usr/local/bin/backup.sh
 

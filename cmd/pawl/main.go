@@ -258,7 +258,7 @@ can't be guarded; 'pawl doctor' and 'pawl torture' have some of their own, see t
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(a.acquireCommand(), a.renewCommand(), a.unlockCommand(), a.handoverCommand(), a.adoptCommand(), a.keeperCommand())
-	root.AddCommand(a.runCommand(), a.electCommand(), a.leaderCommand(), a.latchCommand(), a.barrierCommand(), a.listCommand(), a.showCommand(), a.askCommand(), a.releaseCommand(), a.limitCommand(), a.doctorCommand(), a.serveCommand(), a.tortureCommand(), a.tortureProcessCommand(), a.schemaCommand(), a.quorumCommand(), a.manCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.electCommand(), a.leaderCommand(), a.latchCommand(), a.barrierCommand(), a.listCommand(), a.topCommand(), a.showCommand(), a.askCommand(), a.releaseCommand(), a.limitCommand(), a.doctorCommand(), a.serveCommand(), a.tortureCommand(), a.tortureProcessCommand(), a.schemaCommand(), a.quorumCommand(), a.manCommand(), a.versionCommand())
 	return root
 }
 

@@ -23,6 +23,7 @@ var variables = []struct{ name, text string }{
 	{"PAWL_NAME", "set for a command that runs under a lock: its name"},
 	{"PAWL_TOKEN", "likewise: its token, greater than that of every earlier holder"},
 	{"PAWL_CLAIM", "likewise: the handle of its lease"},
+	{"NO_COLOR", "if it is set, `pawl top` uses no colors"},
 	{"NOTIFY_SOCKET", "set by systemd: whom `pawl run` and `pawl elect` tell that they are ready; also `WATCHDOG_USEC`"},
 }
 

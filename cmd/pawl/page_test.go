@@ -62,6 +62,7 @@ func TestPageHasAllVariables(t *testing.T) {
 // provoked are exit statuses that other tests provoke, as they take more than a call.
 var provoked = map[string]string{
 	"latch 76": "TestLatchIsGivenUp", "barrier 76": "TestBrokenBarrier",
+	"top 130":    "TestTopRestoresTheTerminal",
 	"elect 79":   "package child: COMMAND has to end at the moment of the loss",
 	"acquire 79": "nothing: the lock would have to be lost in the moment before its handle is printed",
 	"elect 71":   "run 71, which is the same code", "acquire 71": "nothing: without /proc there is no process to keep a lock for",
@@ -95,7 +96,7 @@ func TestEachExitStatus(t *testing.T) {
 		"leader 0": "leader led", "leader 68": "leader x", "leader 69": "leader " + nowhere + "x",
 		"latch 64": "latch wait --count 3 l", "latch 69": "latch show " + nowhere + "x", "latch 75": "latch wait --timeout 500ms --count 2 l",
 		"barrier 64": "barrier x", "barrier 69": "barrier --parties 2 " + nowhere + "x", "barrier 75": "barrier --timeout 500ms --parties 2 b",
-		"list 0": "list", "list 69": "list " + nowhere, "release 0": "release nothing", "release 64": "release busy",
+		"top 0": "top", "top 69": "top " + nowhere, "list 0": "list", "list 69": "list " + nowhere, "release 0": "release nothing", "release 64": "release busy",
 		"release 69": "release --force " + nowhere + "x", "release 79": "release busy --claim " + strings.Split(lost, ".")[0],
 		"doctor 0": "doctor", "doctor 69": "doctor " + nowhere, "serve 64": "serve --listen nothing",
 		"torture 69": "torture " + nowhere, "renew 0": "renew HELD", "unlock 0": "unlock HELD",

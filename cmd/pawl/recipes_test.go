@@ -48,6 +48,7 @@ func TestRecipes(t *testing.T) {
 		"device":    {"flash firmware.bin \ntest-on-device  \n", "", 0},
 		"restart":   {"restart  restart/web\nwait-until-healthy  restart/web\n", "", 0},
 		"vip":       {"ip addr add 10.0.0.9/24 dev eth0 vip\narping -U -c 3 -I eth0 10.0.0.9 vip\nserve  vip\nip addr del 10.0.0.9/24 dev eth0 vip\n", "", 0},
+		"forgotten": {"", "", 0},
 		"backup":    {"report  data\nbackup  data\n", "", 0},
 	} {
 		text := all[name]

@@ -21,7 +21,12 @@ type terminal struct {
 // onTerminal starts pawl on a terminal of 24 lines.
 func (b *bundle) onTerminal(args ...string) *terminal {
 	b.T.Helper()
-	p := b.Command(args...)
+	return b.terminalFor(b.Command(args...))
+}
+
+// terminalFor starts p on a terminal.
+func (b *bundle) terminalFor(p *proctest.Process) *terminal {
+	b.T.Helper()
 	p.Stdout, p.Stderr = nil, nil // the terminal
 	p.Env = append(p.Env, "TERM=xterm")
 	blocking, err := pty.StartWithSize(p.Cmd, &pty.Winsize{Rows: 24, Cols: 80})

@@ -1,6 +1,7 @@
 package pawlhttp
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -51,21 +52,14 @@ func (h *history) begin() {
 	}
 }
 
-// add keeps a change. Forced releases are there already: see force.
-func (h *history) add(u *update, c Change, of Claim, within time.Duration) {
-	at := u.at
-	switch c.What {
-	case "forced":
+// add keeps a change, of a claim as it was then. Forced releases are there already: see
+// force.
+func (h *history) add(name string, c Change, of Claim, at time.Time, within time.Duration) {
+	if c.What == "forced" {
 		return
-	case "granted": // the store says when
-		at = at.Add(-ms(of.HeldMS))
-		of.AgeMS, of.HeldMS = of.AgeMS-of.HeldMS, 0
-	case "waiting":
-		at = at.Add(-ms(of.AgeMS))
-		of.AgeMS = 0
 	}
 	h.keep(&happening{at: at, Happening: Happening{
-		Name: u.name, Change: c, Owner: of.Owner, WithinMS: within.Milliseconds(), AgeMS: of.AgeMS, HeldMS: of.HeldMS,
+		Name: name, Change: c, Owner: of.Owner, WithinMS: within.Milliseconds(), AgeMS: of.AgeMS, HeldMS: of.HeldMS,
 	}})
 }
 
@@ -144,7 +138,14 @@ func newest(all []*happening, n int, fits func(*happening) bool) []Happening {
 			out = append(out, h)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Happening) int { return int(a.AgoMS - b.AgoMS) })
+	// What has ended has done so before the next was granted.
+	ends := func(h *Happening) int {
+		if h.What == "granted" {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(out, func(a, b Happening) int { return cmp.Or(cmp.Compare(a.AgoMS, b.AgoMS), ends(&a)-ends(&b)) })
 	return out
 }
 

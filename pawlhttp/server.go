@@ -207,6 +207,9 @@ func (c *call) dispatch() error {
 	if err := c.cross.Check(c.r); err != nil {
 		return &problem{status: http.StatusForbidden, code: "forbidden", text: "a page of another site may not do this"}
 	}
+	if body, contentType := pageFile(c.r.URL.Path); body != nil {
+		return c.page(body, contentType)
+	}
 	to, ok := c.routes[c.r.URL.Path]
 	if strings.HasPrefix(c.r.URL.Path, terraformPath) {
 		to, ok = route{method: c.r.Method, serve: (*call).terraform}, true

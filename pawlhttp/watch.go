@@ -215,10 +215,10 @@ func eventData(q *Queue, changes []Change) []byte {
 
 // changesOf returns what has happened to the claims of a name, and keeps it.
 func (w *watch) changesOf(was, is *update) (changes []Change) {
-	tell := func(c Change, of Claim, within time.Duration) {
+	tell := func(c Change, of Claim, at time.Time, within time.Duration) {
 		changes = append(changes, c)
 		if !w.good.IsZero() { // else it has happened before anybody looked
-			w.past.add(is, c, of, within)
+			w.past.add(is.name, c, of, at, within)
 		}
 	}
 	before := make(map[string]Claim)
@@ -229,27 +229,32 @@ func (w *watch) changesOf(was, is *update) (changes []Change) {
 	for _, c := range was.queue.Holders {
 		before[c.ID] = c
 	}
+	end := is.at // of those that have gone: before others got what they held
 	for _, c := range is.queue.Holders {
 		if b, known := before[c.ID]; !known || b.HeldMS < 0 || b.Token != c.Token {
-			tell(Change{"granted", c.ID, c.Token}, c, 0)
+			granted := is.at.Add(-ms(c.HeldMS)) // the store says when
+			if granted.Before(end) && granted.After(was.at) {
+				end = granted
+			}
+			tell(Change{"granted", c.ID, c.Token}, Claim{Owner: c.Owner, AgeMS: c.AgeMS - c.HeldMS}, granted, 0)
 		}
 		delete(before, c.ID)
 	}
 	for _, c := range is.queue.Waiters {
 		if _, known := before[c.ID]; !known {
-			tell(Change{"waiting", c.ID, 0}, c, 0)
+			tell(Change{"waiting", c.ID, 0}, Claim{Owner: c.Owner}, is.at.Add(-ms(c.AgeMS)), 0)
 		}
 		delete(before, c.ID)
 	}
-	gap := is.at.Sub(was.at)
+	gap := end.Sub(was.at)
 	for _, c := range slices.Concat(was.queue.Holders, was.queue.Waiters) {
 		b, gone := before[c.ID]
 		switch {
 		case !gone:
 		case b.HeldMS < 0:
-			tell(Change{"left", c.ID, 0}, c.after(gap), gap)
+			tell(Change{"left", c.ID, 0}, c.after(is.at.Sub(was.at)), is.at, is.at.Sub(was.at))
 		default:
-			tell(Change{w.endOf(is.name, &c, gap), c.ID, c.Token}, c.after(gap), gap)
+			tell(Change{w.endOf(is.name, &c, is.at.Sub(was.at)), c.ID, c.Token}, c.after(gap), end, gap)
 		}
 	}
 	return changes

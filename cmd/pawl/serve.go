@@ -66,9 +66,10 @@ hash of one; cert: is a name in a client's certificate. The rights are read, loc
 admin, each with those before it; names are one, or all that begin so.
 On addresses that others can reach it listens only with --tokens or --client-ca.
 
-With --allow-actions, those with the right admin may release by force, ask holders
-to give way and change limits; without --tokens all who can connect may. Each of
-these goes to the audit log, a line that says who did what to which claim, and
+In a browser its address is a page that shows who holds and waits, and what has
+happened. With --allow-actions, those with the right admin may release by force, ask
+holders to give way and change limits, there and by HTTP; without --tokens all who
+can connect may. Each of these goes to the audit log, a line that says who did what to which claim, and
 whether it was done.
 
 /metrics has numbers for Prometheus: who holds and waits in the whole store, and what

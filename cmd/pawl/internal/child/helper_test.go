@@ -59,6 +59,11 @@ type fakeLease struct {
 func (l *fakeLease) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if file := os.Getenv("ENDED"); file != "" {
+		if _, err := os.Stat(file); err == nil {
+			return time.Now().Add(-time.Second)
+		}
+	}
 	if l.deadline.IsZero() {
 		return time.Now().Add(l.ttl)
 	}
@@ -85,7 +90,7 @@ func (l *fakeLease) Extend(_ context.Context, ttl time.Duration) error {
 }
 
 // helper runs args under a fake lease: TTL, KILL_AFTER, MAX_HOLD; FIXED: it is
-// never renewed; BREAK: it is lost after that time; EXTEND=lost: found lost when
+// never renewed; ENDED: its time has passed once there is that file; BREAK: it is lost after that time; EXTEND=lost: found lost when
 // asked for; SIGNAL: arrives before the start; LATE: this process is stopped
 // beyond the lease; FILES=all: no
 // more can be opened.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/handle"
 	"github.com/pawl-go/pawl/internal/kind"
 )
 
@@ -111,8 +112,7 @@ func ownerText(o pawl.Owner) string {
 	return text
 }
 
-// heldBy fills in who holds the name, and refuses if they are others than expected. They
-// may change until the action: what is asked of the store is the name.
+// heldBy fills in who holds the name, and refuses if they are others than expected.
 func (c *call) heldBy(a *action) error {
 	q, err := c.client.Inspect(c.r.Context(), a.name)
 	if err != nil {
@@ -128,7 +128,7 @@ func (c *call) heldBy(a *action) error {
 	}
 	slices.Sort(ids)
 	if want := slices.Sorted(slices.Values(a.holders)); !slices.Equal(ids, want) {
-		return &problem{status: http.StatusConflict, code: "changed", text: fmt.Sprintf("%q is held by others now than when it was looked at: nothing was done", a.name)}
+		return changed(a.name)
 	}
 	return nil
 }
@@ -147,14 +147,50 @@ func (c *call) forceRelease() error {
 		if err := c.heldBy(a); err != nil {
 			return err
 		}
-		return c.takeAway(a)
+		if a.holders == nil || slices.ContainsFunc(a.claims, func(h Claim) bool { return h.Lingering }) {
+			return c.takeAway(a)
+		}
+		return c.evict(a)
 	})
+}
+
+// evict takes away the claims that heldBy has seen, and no others: what has ended since is
+// left out.
+func (c *call) evict(a *action) error {
+	expected := a.claims
+	return c.remove(a, func() (removed []pawl.Entry, err error) {
+		ctx, cancel := c.within()
+		defer cancel()
+		for i := range expected {
+			was, err := handle.Evict(ctx, c.store, a.name, expected[i].ID, false)
+			switch {
+			case errors.Is(err, handle.ErrGone), errors.Is(err, handle.ErrLingers):
+			case err != nil:
+				return removed, err
+			default:
+				removed = append(removed, *was)
+			}
+		}
+		if len(removed) == 0 && len(expected) > 0 {
+			return nil, changed(a.name)
+		}
+		return removed, nil
+	})
+}
+
+func changed(name string) error {
+	return &problem{status: http.StatusConflict, code: "changed", text: fmt.Sprintf("%q is held by others now than when it was looked at: nothing was done", name)}
 }
 
 // takeAway releases a name by force. The right to it was checked.
 func (c *call) takeAway(a *action) error {
+	return c.remove(a, func() ([]pawl.Entry, error) { return c.client.ForceRelease(c.r.Context(), a.name) })
+}
+
+// remove takes claims away, and tells of them.
+func (c *call) remove(a *action, f func() ([]pawl.Entry, error)) error {
 	taken := c.counts.taking(a.name)
-	removed, err := c.client.ForceRelease(c.r.Context(), a.name)
+	removed, err := f()
 	taken(removed)
 	if err != nil {
 		return err

@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/pawl-go/pawl/driver"
 	"github.com/pawl-go/pawl/internal/await"
+	"github.com/pawl-go/pawl/internal/faultstore"
 	"github.com/pawl-go/pawl/pawlhttp"
 )
 
@@ -170,3 +173,32 @@ func TestAuditFails(t *testing.T) {
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
+
+// Who gets the name between the look at its holders and the release keeps it.
+func TestForceReleaseOfWhoWasSeen(t *testing.T) {
+	inner := memory(t)
+	network := &faultstore.Store{Store: inner}
+	a := serve(t, network, &pawlhttp.Options{AllowActions: true})
+	a.action = "confirmed"
+	a.hold("x", "claim-0001")
+	swapped := false
+	network.Set(func() {
+		network.Hook = func(op string) error {
+			if op == "adopt" && !swapped {
+				swapped = true
+				if _, err := inner.Leave(t.Context(), driver.Ref{Name: "x", ID: "claim-0001"}); err != nil {
+					t.Error(err)
+				}
+				c := driver.Claim{Name: "x", ID: "claim-0002", Kind: driver.KindMutex, Units: 1, Limit: 1, TTL: time.Hour}
+				if _, err := inner.Enter(t.Context(), c); err != nil {
+					t.Error(err)
+				}
+			}
+			return nil
+		}
+	})
+	a.post("/v1/force-release", object{"name": "x", "holders": []string{"claim-0001"}}).is(t, 409, "changed")
+	if r := a.get("/v1/inspect", "name", "x"); !swapped || len(r.Holders) != 1 || r.Holders[0].ID != "claim-0002" {
+		t.Errorf("swapped: %v; it is held by %s", swapped, r.Text)
+	}
+}

@@ -13,10 +13,10 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/child"
-	"github.com/pawl-go/pawl/cmd/pawl/internal/handle"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/keeper"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/storeurl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/handle"
 )
 
 // keeping are the flags that say who takes care of a lock that no command runs under.

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/cmd/pawl/internal/handle"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/handle"
 	"github.com/pawl-go/pawl/pawlhttp"
 )
 

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/term"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/cmd/pawl/internal/handle"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/screen"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/sigquit"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/storeurl"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/handle"
 )
 
 func (a *app) topCommand() *cobra.Command {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/cmd/pawl/internal/handle"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/handle"
 	"github.com/pawl-go/pawl/pawlhttp"
 )
 

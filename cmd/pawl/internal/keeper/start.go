@@ -12,8 +12,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/pawl-go/pawl/cmd/pawl/internal/handle"
 	"github.com/pawl-go/pawl/driver"
+	"github.com/pawl-go/pawl/internal/handle"
 )
 
 // The keeper's own ends of the two pipes by which it is started.

@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,22 +74,23 @@ func TestNodesOneAfterTheOther(t *testing.T) {
 // until then.
 type cutOff struct {
 	shared
-	late chan struct{} // closed when it gets the vote; nil: at once
-	sent bool          // the vote
+	late chan struct{} // closed when it gets the vote
+	cut  atomic.Bool   // the next vote comes late
+	sent atomic.Bool   // it is under way
 }
 
 func (n *cutOff) Vote(ctx context.Context, v driver.Vote) (driver.Status, error) {
-	if m, err := n.Memory(ctx); err == nil && m.Epoch == v.Epoch && n.late != nil {
-		n.sent = true
+	if m, err := n.Memory(ctx); err == nil && m.Epoch == v.Epoch && n.cut.CompareAndSwap(true, false) {
+		n.sent.Store(true)
 		<-n.late
-		n.late = nil
+		n.sent.Store(false)
 		ctx = context.WithoutCancel(ctx)
 	}
 	return n.Node.Vote(ctx, v)
 }
 
 func (n *cutOff) Renew(ctx context.Context, rs []driver.Ref, report func(int, driver.Status, error)) {
-	if n.sent && n.late != nil {
+	if n.sent.Load() {
 		for i := range rs {
 			report(i, driver.Status{}, errors.New("cut off"))
 		}
@@ -121,7 +123,8 @@ func TestRegainedLate(t *testing.T) {
 			synctest.Wait()
 			nodes[2].Lose()
 			late := make(chan struct{})
-			for third.late = late; !third.sent; { // it stays out until then
+			third.late = late
+			for third.cut.Store(true); !third.sent.Load(); { // it stays out until then
 				time.Sleep(time.Second)
 				if st, err := renew(); err != nil || st.State != driver.Holding {
 					t.Fatalf("renewed: %v, %v", st.State, err)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/driver"
 )
 
 // How many changes are kept, and how many of them that people look for.
@@ -156,15 +155,8 @@ type historyReply struct {
 
 // history replies with what has happened to a name while the store was watched.
 func (c *call) history() error {
-	q, err := c.query("name")
+	name, err := c.readable()
 	if err != nil {
-		return err
-	}
-	name := q.Get("name")
-	if err := driver.CheckName(name); err != nil {
-		return err
-	}
-	if err := c.may(Read, name); err != nil {
 		return err
 	}
 	if _, err := c.watch.recent(c.r.Context()); err != nil {

@@ -30,16 +30,22 @@ func (c *call) query(allowed ...string) (url.Values, error) {
 	return q, nil
 }
 
-func (c *call) inspect() error {
+// readable returns the name that the parameters ask for, if the caller may read it.
+func (c *call) readable() (string, error) {
 	q, err := c.query("name")
 	if err != nil {
-		return err
+		return "", err
 	}
 	name := q.Get("name")
 	if err := driver.CheckName(name); err != nil {
-		return err
+		return "", err
 	}
-	if err := c.may(Read, name); err != nil {
+	return name, c.may(Read, name)
+}
+
+func (c *call) inspect() error {
+	name, err := c.readable()
+	if err != nil {
 		return err
 	}
 	queue, err := c.client.Inspect(c.r.Context(), name)

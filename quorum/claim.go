@@ -43,10 +43,18 @@ type seat struct {
 	sent    bool          // a vote was sent there, ever
 	pending int           // votes under way
 	idle    chan struct{} // closed when none is; nil while nobody waits for that
-	telling bool          // that the claim has left: a Leave was sent
-	told    bool          // the node has replied to it, or failed
-	after   bool          // a vote's reply came in between
+	leave   leaveState
 }
+
+// leaveState is how far a claim's Leave is at a node.
+type leaveState uint8
+
+const (
+	notSent   leaveState = iota
+	underWay             // it was sent
+	overtaken            // and a vote's reply came since: the vote may have been carried out after it
+	replied              // the node has replied, or failed
+)
 
 func newClaim(c driver.Claim, nodes int) *claim {
 	return &claim{Claim: c, turn: make(chan struct{}, 1), seats: make([]seat, nodes), moved: make(chan struct{})}

@@ -86,10 +86,10 @@ func (s *store) leaveAt(cl *claim, n *node, r driver.Ref) (driver.State, error) 
 		cl.mu.Lock()
 		defer cl.mu.Unlock()
 		seat := &cl.seats[n.index]
-		seat.told = true
-		if seat.after || err != nil && seat.sent {
+		if seat.leave == overtaken || err != nil && seat.sent {
 			s.leaveLater(cl, n.index, r)
 		}
+		seat.leave = replied
 	}
 	return st, err
 }
@@ -115,7 +115,9 @@ func (s *store) settled(cl *claim, n *node) {
 		t.Stop()
 		cl.mu.Lock()
 	}
-	seat.telling = true
+	if seat.leave == notSent {
+		seat.leave = underWay
+	}
 }
 
 // leaveLater tells a node in the background until it has replied, or the claim has run out

@@ -1,8 +1,10 @@
 package quorum_test
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,6 +130,48 @@ func TestLeaveAmidVotes(t *testing.T) {
 				if q, _ := n.Inspect(t.Context(), "a"); len(q.Claims) > 0 {
 					t.Errorf("node %d still has %+v", i+1, q.Claims)
 				}
+			}
+		}
+	})
+}
+
+// votesLate is a node whose votes take longer than those of others. It counts Leaves.
+type votesLate struct {
+	shared
+	leaves atomic.Int64
+}
+
+func (n *votesLate) Vote(ctx context.Context, v driver.Vote) (driver.Status, error) {
+	time.Sleep(10 * time.Millisecond)
+	return n.Node.Vote(ctx, v)
+}
+
+func (n *votesLate) Leave(ctx context.Context, r driver.Ref) (driver.State, error) {
+	n.leaves.Add(1)
+	return n.Node.Leave(ctx, r)
+}
+
+// A Leave does not overtake a vote that is under way, after which it would have to be repeated.
+func TestLeaveAfterVotes(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		nodes := memories(5)
+		initialize(t, nodes, nil)
+		late := []*votesLate{{shared: shared{nodes[3]}}, {shared: shared{nodes[4]}}}
+		s, err := quorum.New([]driver.Store{&shared{nodes[0]}, &shared{nodes[1]}, &shared{nodes[2]}, late[0], late[1]}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		names := []string{"a", "b", "c", "d", "e", "f", "g", "h"} // most have another primary
+		for _, name := range names {
+			c := claim(name)
+			holds(t, s, c)
+			leave(t, s, c)
+			time.Sleep(time.Second)
+		}
+		for i, n := range late {
+			if got := n.leaves.Load(); got != int64(len(names)) {
+				t.Errorf("node %d was told %d times that a claim leaves, want %d", i+4, got, len(names))
 			}
 		}
 	})

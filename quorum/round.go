@@ -148,9 +148,9 @@ func (s *store) vote(cl *claim, i int, b ballot) (driver.Status, error) {
 	}
 	now := time.Now()
 	switch {
-	case cl.left && !seat.telling: // it is told once this is over
-	case cl.left && seat.sent && !seat.told:
-		seat.after = true
+	case cl.left && seat.leave == notSent: // it is sent once this is over
+	case cl.left && seat.sent && seat.leave != replied:
+		seat.leave = overtaken
 	case cl.left && seat.sent:
 		s.leaveLater(cl, i, cl.ref()) // the Leave may have been there before the vote
 	case seat.there() && !cl.wants(i), b.regains && seat.state == driver.Holding && (!seat.counts(now) || cl.votes(now) <= s.Most):

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,14 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/pawlhttp"
 )
+
+// onePrefix checks the arguments of a command that takes PREFIX or nothing.
+func onePrefix(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usage("one PREFIX at the most; there are %d arguments", len(args))
+	}
+	return nil
+}
 
 func (a *app) listCommand() *cobra.Command {
 	var watch bool
@@ -47,17 +56,9 @@ Exit status:
   pawl list deploy/
   pawl list --watch ci/
   pawl list --json | jq -r '.[] | select(.waiters != []) | .name'`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usage("one PREFIX at the most; there are %d arguments", len(args))
-			}
-			return nil
-		},
+		Args: onePrefix,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			prefix := ""
-			if len(args) > 0 {
-				prefix = args[0]
-			}
+			prefix := strings.Join(args, "") // onePrefix, or none
 			if err := checkInterval(interval); err != nil {
 				return err
 			}

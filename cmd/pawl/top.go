@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,17 +52,9 @@ Exit status:
   130  ended with Ctrl-C`,
 		Example: `  pawl top
   pawl top --sort held ci/`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usage("one PREFIX at the most; there are %d arguments", len(args))
-			}
-			return nil
-		},
+		Args: onePrefix,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			prefix := ""
-			if len(args) > 0 {
-				prefix = args[0]
-			}
+			prefix := strings.Join(args, "") // onePrefix, or none
 			if err := checkInterval(interval); err != nil {
 				return err
 			}
